@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 def canonical(value: Any) -> str:
     """Render one value: plain decimals, ISO dates, six fraction digits, `Z` for instants, `\\x` hex for binary.
 
-    Takes an Arrow scalar or what Python makes of one. Days and times beyond Python's years have more digits of the
-    year, or ` BC` at the end, as PostgreSQL writes and reads them.
+    Takes an Arrow scalar or what Python makes of one.
     """
     if isinstance(value, pa.Scalar):
         if pa.types.is_timestamp(value.type):
@@ -23,10 +22,13 @@ def canonical(value: Any) -> str:
         if pa.types.is_date32(value.type) and value.is_valid:
             day, era = day_text(value.value)
             return day + era
+        # Only now: of a timestamp in nanoseconds or beyond year 9999 Python would raise or cut.
         value = value.as_py()
+    # Before anything else: in Python True is a number.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Decimal):
+        # `str` would write 1E+3, which some databases take for a float.
         return f"{value:f}"
     if isinstance(value, datetime):
         naive_time = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
@@ -72,6 +74,8 @@ def day_number(text: str) -> int:
 
 def day_text(days: int) -> tuple[str, str]:
     """Render a day since 1970-01-01 of any year; the text without its era, and the era: ` BC` or none."""
+    # Days and times beyond Python's years have more digits of the year, or ` BC` at the end, as PostgreSQL writes and
+    # reads them.
     turns, rest = divmod(days - (TURN - EPOCH).days, TURN_DAYS)
     there = TURN + timedelta(days=rest)
     year = there.year + turns * TURN_YEARS

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -187,6 +187,49 @@ def interruptible(act: Callable[[], T], cancel: Callable[[], object]) -> T:
             cancel_within(0, cancel)
             wait([answer])  # nobody may close under the call what it works on
         raise
+
+
+class Ahead(Generic[T]):
+    """Calls one after another that wait in a C library, each made while the answer before it is used.
+
+    Not for two threads. Leaving the block ends the call that is under way; what it answers nobody needs.
+
+    Args:
+        act: one call; None is the last answer.
+        cancel: lets `act` come back, and may wait itself.
+    """
+
+    def __init__(self, act: Callable[[], T | None], cancel: Callable[[], object]) -> None:
+        self._act, self._cancel = act, cancel
+        self._answer: Future[T | None] | None = None
+
+    def __enter__(self) -> Self:
+        """Call nothing yet: an interrupt in here would leave a call that nobody ends."""
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        """End the call that is under way."""
+        answer, self._answer = self._answer, None
+        if answer is not None and not answer.cancel() and not answer.done():
+            cancel_within(0, self._cancel)
+            wait([answer])  # nobody may close under the call what it works on
+
+    def __iter__(self) -> Iterator[T]:
+        """Yield the answers; an interrupt ends the wait for one.
+
+        Raises:
+            Exception: what the call raised.
+        """
+        answer = self._begin()
+        while (found := answer.result()) is not None:
+            answer = self._begin()
+            yield found
+
+    def _begin(self) -> Future[T | None]:
+        answer: Future[T | None] = Future()
+        self._answer = answer
+        threading.Thread(target=_answer_into, args=(answer, self._act), daemon=True, name="rivet-waits").start()
+        return answer
 
 
 def cancel_within(seconds: float, cancel: Callable[[], object]) -> None:

@@ -145,17 +145,21 @@ def serving(
             place = _Place(home, _runnable(binaries or wheel_binaries(), servant), servant)
             if not (place.data / "PG_VERSION").exists():
                 _initialise(place, password)
+            # Behind the gate: two that begin at once would both find no server, and start two on one folder.
             server, pid, child = _running(place, password) or _start(place, password, settings)
             # Before the gate opens: a watcher that comes in next finds us among the users, and lets the server stay.
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
             watch = _watch(pid, place.data / "postmaster.pid", folder)
         except OSError:
-            os.kill(pid, signal.SIGINT)  # a server nobody watches would stay for ever
+            # A server nobody watches would stay for ever.
+            os.kill(pid, signal.SIGINT)
             raise
         try:
             yield server
         finally:
+            # Before the watcher looks: it asks for the exclusive lock, and would take us for one who still uses the
+            # server.
             fcntl.flock(users, fcntl.LOCK_UN)
             _close(watch, child)
 
@@ -187,6 +191,7 @@ class _Place:
         """Run one of the server's programs to its end, as the servant."""
         return subprocess.run(
             [str(self.binaries / program), *arguments],
+            # `/`, since the servant may not enter the folder that we were called in.
             user=self.servant, cwd="/", text=True, capture_output=True, env=_environment(),
         )  # fmt: skip
 
@@ -295,12 +300,14 @@ def _running(place: _Place, password: str | None) -> tuple[EmbeddedServer, int, 
         return None
     host = address if password is not None else sockets
     server = EmbeddedServer(place.home, host, port, password=password)
+    # The pid file outlives a crash, and its pid may be somebody else's by now: only an answer counts.
     return (server, pid, None) if _answers(place, server) else None
 
 
 def _start(place: _Place, password: str | None, settings: Mapping[str, str]) -> tuple[EmbeddedServer, int, Child]:
     """Start the server in a session of its own (a Ctrl-C is for us, not for it) and wait until it answers."""
     sockets = place.socket_folder
+    # The socket trusts whoever reaches it (`--auth-local=trust`), so its folder must be closed to others.
     sockets.mkdir(mode=0o700, parents=True, exist_ok=True)
     if place.servant is not None:
         shutil.chown(sockets, place.servant)
@@ -343,6 +350,7 @@ def _free_port() -> int:
 
 def _watch(pid: int, pid_file: Path, folder: Path) -> Child:
     """Start the process that ends the server after us."""
+    # -S and -E: without site packages and the user's variables, so that it starts fast and whatever PYTHONPATH says.
     command = [sys.executable, "-S", "-E", "-c", WATCH, str(pid), str(pid_file), str(folder)]
     return subprocess.Popen(
         command, cwd="/", start_new_session=True,
@@ -358,6 +366,8 @@ def _close(watch: Child, child: Child | None) -> None:
     if child is None:
         return
     try:
+        # Reaped where the watcher took it down: a zombie child of ours would look alive to whoever asks for its pid.
         child.wait(timeout=0.5)
     except subprocess.TimeoutExpired:
-        child.returncode = 0  # others still use it; it is no longer ours to wait for
+        # Others still use it; it is no longer ours to wait for.
+        child.returncode = 0

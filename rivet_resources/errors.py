@@ -273,11 +273,9 @@ class DriftRefused(RivetError):
 
 
 class WindowTaken(RivetError):
-    """Another run committed this window since ours was planned; ours publishes nothing.
+    """Another run committed this window since ours was planned; ours publishes nothing."""
 
-    Not retried by itself: the window is there, fresh, and reading it again would only load the source.
-    """
-
+    # Not retried by itself: the window is there, fresh, and reading it again would only load the source.
     code = "RIVET_WINDOW_TAKEN"
     exit_code = 2
 

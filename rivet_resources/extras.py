@@ -67,8 +67,11 @@ class Extra:
 
 def _is_installed(module: str) -> bool:
     if module in sys.modules:
+        # None stands there for a module whose import somebody has forbidden, as tests do.
         return sys.modules[module] is not None
     try:
+        # Looked for and not imported: `rivet doctor` asks for all of them, and some take a second or link what is not
+        # there.
         return find_spec(module) is not None
     except ModuleNotFoundError:  # the package that it is a part of
         return False

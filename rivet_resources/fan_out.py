@@ -1,9 +1,6 @@
 """Ask several places at once, each for so many seconds at most: what a sensor's tick and `rivet doctor` need.
 
 Belongs here: threads that may hang without hanging their caller. Not here: what is asked.
-
-Decision: daemon threads instead of a pool for those, because a pool waits for its threads when the process ends: a
-server that accepts a connection and stays silent would hold `rivet doctor` for ever.
 """
 
 from __future__ import annotations
@@ -33,6 +30,8 @@ class _Asked(Generic[T]):
     def __init__(self, name: str, ask: Callable[[], T]) -> None:
         self.answer: T | Exception | None = None
         self._ask = ask
+        # Decision: daemon threads instead of a pool for those, because a pool waits for its threads when the process
+        # ends: a server that accepts a connection and stays silent would hold `rivet doctor` for ever.
         self.thread = threading.Thread(target=self._run, name=f"rivet-{name}", daemon=True)
 
     def _run(self) -> None:
@@ -60,14 +59,13 @@ def side_by_side(asks: Mapping[str, Callable[[], T]], *, seconds: float) -> dict
 def in_threads(call: Callable[[T], U], items: Iterable[T], *, most: int) -> list[U]:
     """Call with each item, at most so many at a time, and return the answers in order; one alone needs no thread.
 
-    For what ends by itself, as requests with timeouts do.
-
     Raises:
         Exception: the first that a call raised, in the order of the items.
     """
     each = list(items)
     if len(each) <= 1 or most == 1:
         return [call(item) for item in each]
+    # For what ends by itself, as requests with timeouts do.
     with ThreadPoolExecutor(min(most, len(each))) as pool:
         return list(pool.map(call, each))
 
@@ -86,6 +84,7 @@ def _together(asks: Mapping[str, Callable[[], T]], seconds: float) -> dict[str, 
         if asked is None:
             answers[name] = NoAnswer("it has still not answered the question before this one")
             continue
+        # One deadline for all, not one each: sixteen silent places take as long as one.
         asked.thread.join(max(0.0, deadline - time.monotonic()))
         if asked.thread.is_alive():
             answers[name] = NoAnswer(f"no answer in {seconds:g} s")
@@ -100,6 +99,7 @@ def _begin(name: str, ask: Callable[[], T]) -> _Asked[T] | None:
     """Start asking; None while the last question under this name hangs."""
     with _lock:
         before = _hanging.get(name)
+        # Else each tick of a sensor would leave one more thread and one more connection at a server that is silent.
         if before is not None and before.is_alive():
             return None
         asked = _Asked(name, ask)

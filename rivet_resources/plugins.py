@@ -65,7 +65,8 @@ class Plugin:
         module, _, name = self.path.partition(":")
         try:
             made = getattr(_imported(module), name)
-        except Exception as error:  # whatever somebody else's module does while it is imported
+        except Exception as error:
+            # Whatever somebody else's module does while it is imported.
             why = (str(error).splitlines() or [""])[0]
             raise self.broken(f"cannot be loaded: {type(error).__name__}: {why}") from error
         if missing := _missing(made, kind=self.kind):

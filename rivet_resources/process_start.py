@@ -4,8 +4,7 @@ Belongs here: the start of commands and of Spark's Python workers. Not here: pro
 such as a code location, where nothing may be hidden.
 
 Of a run of a thousand rows, 2.7 CPU s in all, 0.5 were the garbage collector's: an import makes objects that stay, and
-each collection looks at all of them again. Packages of frames are another 0.3, where somebody has installed them:
-pyarrow imports pandas to ask whether a list is one of its columns, ADBC imports polars (measured 2026-11).
+each collection looks at all of them again.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from contextlib import contextmanager, suppress
 # New objects before a collection, and collections before one of older objects.
 WHILE_STARTING = (50_000, 20, 10)
 USUAL = (700, 10, 10)  # Python 3.11 to 3.13
+# Another 0.3 CPU s of a small run, where somebody has installed them: pyarrow imports pandas to ask whether a list is
+# one of its columns, ADBC imports polars (measured 2026-11).
 FRAMES = ("pandas", "polars")
 
 
@@ -31,6 +32,8 @@ def collect_rarely() -> None:
 def settle() -> None:
     """End what `collect_rarely` began; what is there by now is never looked at again. Nothing where it never began."""
     if gc.get_threshold() == WHILE_STARTING:
+        # What was imported stays until the end: moved out of the collector's sight, it costs no later collection
+        # anything.
         gc.freeze()
         gc.set_threshold(*USUAL)
 
@@ -42,17 +45,15 @@ def import_without_frames(*names: str) -> None:
     """
     with _hidden(FRAMES):
         for name in names:
-            with suppress(ImportError):  # an extra that is not installed is reported by who needs it
+            # An extra that is not installed is reported by who needs it.
+            with suppress(ImportError):
                 importlib.import_module(name)
         with suppress(ImportError):
             importlib.import_module("pyarrow").repeat(False, 0)
 
 
 class _Hidden:
-    """A finder that comes before all others and finds nothing of some packages, in the thread that made it.
-
-    Not None in `sys.modules`, as one does in Python: what Cython compiled takes that for the package.
-    """
+    """A finder that comes before all others and finds nothing of some packages, in the thread that made it."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -64,6 +65,7 @@ class _Hidden:
         Raises:
             ModuleNotFoundError: it is hidden.
         """
+        # Not None in `sys.modules`, as one does in Python: what Cython compiled takes that for the package.
         if name.partition(".")[0] in self._names and threading.get_ident() == self._thread:
             raise ModuleNotFoundError(f"{name} is not needed here", name=name)
 

@@ -2,10 +2,6 @@
 
 One more of them is one line here, beside its own file or folder. Belongs here: the lists, nothing else. Not here: what
 a thing can do, which the thing says itself (`contracts/`), and the modes (`rivet_assets/modes/registry.py`).
-
-The lists hold import paths, so that a configuration loads the engines it names and no other: of 185 modules that were
-loaded for a configuration, 54 were of other engines (measured 2026-11). Words of other packages (`plugins.py`) are
-looked for once a word is none of Rivet's own; a configuration without plugins never pays for that.
 """
 
 from __future__ import annotations
@@ -18,6 +14,8 @@ from typing import Any
 from rivet_resources.plugins import Plugin, PluginBroken, installed
 
 
+# The lists hold import paths, so that a configuration loads the engines it names and no other: of 185 modules that were
+# loaded for a configuration, 54 were of other engines (measured 2026-11).
 class Registry(Mapping[str, type[Any]]):
     """Classes by their word. Looking one up imports its module; listing the words does not."""
 
@@ -79,6 +77,8 @@ class Registry(Mapping[str, type[Any]]):
                 yield plugin, error
 
     def _offered(self) -> dict[str, list[Plugin]]:
+        # Words of other packages (`plugins.py`) are looked for once a word is none of Rivet's own; a configuration
+        # without plugins never pays for that.
         if self._plugins is None:
             self._plugins = {}
             for plugin in installed(self._kind):

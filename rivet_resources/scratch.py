@@ -2,9 +2,8 @@
 
 Belongs here: making them, holding on to them, removing those whose processes died. Not here: what lies in them.
 
-Rows on their way to a private bucket lie here for a while, so no other user may look: the folder is ours, 0700, and no
-link. Whoever uses a folder holds a shared lock on a file in it, which the kernel frees when the process dies, however
-it died. So a folder whose lock can be had alone is nobody's: each run, and each task on a worker, sweeps those.
+Whoever uses a folder holds a shared lock on a file in it, which the kernel frees when the process dies, however it
+died.
 """
 
 from __future__ import annotations
@@ -72,9 +71,12 @@ def private_folder(folder: Path) -> Path:
     Raises:
         DestinationError: it cannot be made; or it is a link, or another user's, who could read what will be in it.
     """
+    # Rows on their way to a private bucket lie here for a while, so no other user may look: the folder is ours, 0700,
+    # and no link.
     try:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700, parents=True)
+        # `lstat`: in a folder that all may write, somebody may have put a link of this name, to where they can read.
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "it is a link or a file, not a folder")
@@ -125,6 +127,8 @@ def _joined(folder: Path) -> int:
                 raise
             raise DestinationError(f"Scratch folder {folder} cannot be used: {error.strerror}. Remove it.") from error
         try:
+            # Shared among all tasks of a run; the kernel frees it when the process dies, however that dies, so no file
+            # can lie.
             fcntl.flock(lock, fcntl.LOCK_SH)
             # The folder may have been removed before the lock was ours: then it is on a file that nobody else sees.
             if os.fstat(lock).st_ino == os.stat(folder / LOCK).st_ino:
@@ -142,6 +146,7 @@ def _joined(folder: Path) -> int:
 
 def _remove_unless_used(folder: Path, lock: int) -> bool:
     """Remove a folder when its lock can be had alone."""
+    # A folder whose lock can be had alone is nobody's: each run, and each task on a worker, sweeps those.
     try:
         # A refusal takes the shared lock away as well (flock(2)), which is fine: every caller closes it next.
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -160,6 +165,8 @@ def _swept(folder: Path) -> bool:
         lock = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         idle = time.time() - found.st_mtime
+        # Between mkdir and the lock a folder has none, for an instant: as one that is being made it must not be taken
+        # away.
         if idle < YOUNG_SECONDS or (idle < OLD_SECONDS and any(folder.iterdir())):
             return False
         shutil.rmtree(folder, ignore_errors=True)

@@ -27,7 +27,8 @@ AWS_FOR_A_WHILE = frozenset(
 )
 # Where a pod finds the token of its service account; source: Kubernetes documentation, "Configure Service Accounts".
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-VAULT_TOKEN_FILE = Path(".vault-token")  # below the home folder; source: Vault documentation, "login"
+# Below the home folder; source: Vault documentation, "login".
+VAULT_TOKEN_FILE = Path(".vault-token")
 
 
 def read_secret(name: str, reference: SecretReference) -> str:
@@ -87,6 +88,7 @@ def _away(name: str, reference: SecretReference, why: str) -> SecretStoreUnreach
 
 def _from_file(name: str, reference: SecretReference) -> str:
     try:
+        # Only line ends: editors add one, and a blank may be part of a password.
         return Path(str(reference.file)).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise _refused(name, reference, getattr(error, "strerror", None) or "it is not UTF-8 text") from None
@@ -118,6 +120,7 @@ def _from_aws(name: str, reference: SecretReference) -> str:
         answer = client.get_secret_value(SecretId=str(reference.aws))
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", "an error"))
+        # `from None`: the client's text may hold the name of the account, or of whoever signed in.
         raise (_away if code in AWS_FOR_A_WHILE else _refused)(name, reference, code) from None
     except (ConnectionError, HTTPClientError) as error:
         raise _away(name, reference, type(error).__name__) from None
@@ -137,6 +140,7 @@ def _from_gcp(name: str, reference: SecretReference) -> str:
     place = {"api_endpoint": reference.endpoint} if reference.endpoint is not None else {}
     try:
         client = secretmanager.SecretManagerServiceClient(transport="rest", client_options=ClientOptions(**place))
+        # `retry=None`: the client would try again by itself, and whoever connects has a deadline of its own.
         answer = client.access_secret_version(name=str(reference.gcp), timeout=SECONDS, retry=None)
         return bytes(answer.payload.data).decode()
     except (exceptions.ServerError, exceptions.TooManyRequests, exceptions.RetryError) as error:
@@ -145,7 +149,8 @@ def _from_gcp(name: str, reference: SecretReference) -> str:
         raise _refused(name, reference, type(error).__name__) from None
     except UnicodeDecodeError:
         raise _refused(name, reference, "it holds bytes, not text") from None
-    except OSError as error:  # requests' own: nothing listens, a name is unknown, it is silent
+    except OSError as error:
+        # requests' own: nothing listens, a name is unknown, it is silent.
         raise _away(name, reference, type(error).__name__) from None
 
 
@@ -160,6 +165,7 @@ def _from_vault(name: str, reference: SecretReference) -> str:
     endpoint = reference.endpoint or os.environ.get("VAULT_ADDR")
     if endpoint is None:
         raise _refused(name, reference, "neither `endpoint` nor VAULT_ADDR says where Vault is")
+    # VAULT_ADDR comes from the environment, unchecked by the configuration: a token must not go over plain http.
     if why := refused_address(endpoint):
         raise _refused(name, reference, f"VAULT_ADDR {why}")
     token = None if reference.role is not None else _vault_token()
@@ -170,7 +176,10 @@ def _from_vault(name: str, reference: SecretReference) -> str:
                     role=reference.role, jwt=_service_account(name, reference), mount_point=reference.sign_in_mount
                 )
             answer = client.secrets.kv.v2.read_secret_version(
-                path=str(reference.vault), mount_point=reference.mount, raise_on_deleted_version=True
+                # A deleted version would else come back without data, and be told to be no answer of Vault's.
+                path=str(reference.vault),
+                mount_point=reference.mount,
+                raise_on_deleted_version=True,
             )
         except for_a_while as error:
             raise _away(name, reference, type(error).__name__) from None

@@ -4,8 +4,7 @@ Belongs here: reading one, at the moment of connecting. Not here: which keys nam
 stores of secrets (`secret_stores.py`).
 
 A name in `secrets:` is a variable that stands in a store instead of the environment: every key that takes a variable
-takes it. Where each lies is no secret, and travels in a variable of its own (REFERENCES), so that tasks and child
-processes read what they need by themselves, with the rights of their own machine.
+takes it.
 """
 
 from __future__ import annotations
@@ -44,6 +43,8 @@ def declare(references: Mapping[str, SecretReference]) -> None:
     """
     known = dict(_declared())
     for name, reference in references.items():
+        # A location loads many files into one process and one environment: the later one would silently read the
+        # other's secret.
         if known.setdefault(name, reference) != reference:
             raise ConfigError(
                 f"`secrets: {name}` is {reference.text} here and {known[name].text} in another configuration of this "
@@ -56,6 +57,8 @@ def declare(references: Mapping[str, SecretReference]) -> None:
 
 def declared_references() -> Variables:
     """Return the variable that tells other machines where secrets lie; {} where none are declared."""
+    # Where each lies is no secret, and travels in a variable of its own (REFERENCES), so that tasks and child processes
+    # read what they need by themselves, with the rights of their own machine.
     text = os.environ.get(REFERENCES, _lent.get(REFERENCES, ""))
     return {REFERENCES: text} if text else {}
 
@@ -129,6 +132,7 @@ def read_variable(name: str) -> str | None:
     Raises:
         SecretUnreadable, SecretStoreUnreachable, ExtraMissing: what `secrets:` says of it cannot be read.
     """
+    # The store first: a variable of that name may be left from before the secret was moved there.
     if (reference := _declared().get(name)) is not None:
         return _kept.read(name, reference)
     return os.environ.get(name, _lent.get(name))

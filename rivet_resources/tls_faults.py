@@ -106,6 +106,8 @@ class TlsFault:
 def tls_fault(text: object) -> TlsFault | None:
     """Recognise a fault of TLS by its text; None: it is about something else."""
     said = str(text).lower()
+    # Looked for first: such texts name SSL too, and a lost line, which another attempt may mend, would be taken for a
+    # setting that is wrong.
     if any(piece in said for piece in ENDED):
         return None
     kind = next((kind for piece, kind in TEXTS if piece in said), None)

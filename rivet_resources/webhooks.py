@@ -3,8 +3,7 @@
 Belongs here: which addresses are taken, one request, one more try, many at once. Not here: when there is something to
 tell and in which words (`rivet_assets/notify/messages.py`).
 
-A webhook's address is a secret, so no text here holds one: a message is named by its key in the YAML. Redirects are
-not followed, since they could carry a message anywhere. Threads are daemons: a silent server keeps no process alive.
+Threads are daemons: a silent server keeps no process alive.
 """
 
 from __future__ import annotations
@@ -93,6 +92,7 @@ def send_all(messages: Sequence[Message], *, pause_seconds: float = PAUSE_SECOND
         except queue.Empty:
             break
         told[place] = answer
+    # By the key in the YAML: a webhook's address is a secret, and every library's own text may hold it.
     return [f"{messages[place].name} was not told: {answer}" for place, answer in told.items() if answer]
 
 
@@ -103,13 +103,15 @@ def send(message: Message, *, pause_seconds: float = PAUSE_SECONDS) -> str:
         return f"its address {refused}"
     try:
         if message.by is not None:
-            message.by(message.body)  # tried once: only it knows whether a second time tells twice
+            # Tried once: only it knows whether a second time tells twice.
+            message.by(message.body)
             return ""
         told, may_pass = _post(message)
         if told and may_pass:
             time.sleep(pause_seconds)
             told, _ = _post(message)
-    except Exception as error:  # a fault of ours, or of a server's answer, must not end an export
+    except Exception as error:
+        # A fault of ours, or of a server's answer, must not end an export.
         return type(error).__name__
     return told
 
@@ -146,10 +148,12 @@ def _words(error: Exception) -> tuple[str, bool]:
 
 
 def _opener(url: str) -> OpenerDirector:
-    here = [ProxyHandler({})] if _is_loopback(urlsplit(url).hostname or "") else []  # a proxy would see another host
+    # A proxy would see another host.
+    here = [ProxyHandler({})] if _is_loopback(urlsplit(url).hostname or "") else []
     return build_opener(_StayHere(), HTTPSHandler(context=ssl.create_default_context()), *here)
 
 
+# Redirects are not followed, since they could carry a message anywhere.
 class _StayHere(HTTPRedirectHandler):
     """Follows no redirect."""
 

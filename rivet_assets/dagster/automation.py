@@ -2,9 +2,6 @@
 
 Belongs here: automation conditions, the sensor that evaluates them, freshness policies. Not here: sensors with a
 trigger outside Dagster.
-
-Decision: a condition on the asset instead of a job and a schedule per export, which cost seconds of load time for a
-few hundred exports (dagster.md, section 2).
 """
 
 from __future__ import annotations
@@ -27,11 +24,15 @@ def condition_of(export: Export) -> dg.AutomationCondition[Any] | None:
     Windows of time ask for the last `days_window` days, which replace themselves, else for the latest window only;
     those of values for each.
     """
+    # Decision: a condition on the asset instead of a job and a schedule per export, which cost seconds of load time for
+    # a few hundred exports (dagster.md, section 2).
     if export.schedule is None:
         return None
     zone = getattr(export, "timezone", "UTC")
+    # Not while it runs: a run that takes longer than its schedule would be asked for on top of itself.
     condition = dg.AutomationCondition.cron_tick_passed(export.schedule, zone) & ~dg.AutomationCondition.in_progress()
-    if not export.has_days:  # one window, or one for each value: all of them
+    # One window, or one for each value: all of them.
+    if not export.has_days:
         return condition.with_label(f"schedule {export.schedule} {zone}")
     days = getattr(export, "days_window", None)
     latest = dg.AutomationCondition.in_latest_time_window(timedelta(days=days) if days else None)
@@ -60,6 +61,7 @@ class ScheduleSensor(dg.AutomationConditionSensorDefinition):
         super().__init__(
             f"rivet_schedules{suffix}",
             target=every if self.keys is None else dg.AssetSelection.assets(*self.keys).without_checks(),
+            # Dagster's own starts stopped, and a schedule in YAML that does nothing until a click is a trap.
             default_status=dg.DefaultSensorStatus.RUNNING,
             minimum_interval_seconds=SENSOR_SECONDS,
             description="Runs the exports whose `schedule:` is due.",

@@ -44,12 +44,10 @@ def build_assets(
 
 
 def _with_references(export: Export, spec_of: SpecOf) -> dg.AssetSpec:
-    """Return what an export shows, downstream of the exports that its contract looks values up in.
-
-    A dependency of the asset and not of its check alone: the check is judged inside the asset's step and may keep its
-    window back, so in one run the other export must go first. Not of one with `skip_empty`: where that finds nothing
-    Dagster would skip this one too.
-    """
+    """Return what an export shows, downstream of the exports that its contract looks values up in."""
+    # A dependency of the asset and not of its check alone: the check is judged inside the asset's step and may keep its
+    # window back, so in one run the other export must go first. Not of one with `skip_empty`: where that finds nothing
+    # Dagster would skip this one too.
     spec = spec_of(export)
     first = [spec_of(each).key for each in references_of(export) if not each.skip_empty]
     known = {dep.asset_key for dep in spec.deps}

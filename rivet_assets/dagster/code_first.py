@@ -1,9 +1,6 @@
 """Exports in a project's own Python: `build_rivet_definitions`, `build_rivet_assets`, `@rivet_assets`.
 
 Belongs here: these three doors. Not here: the YAML one (`component.py`), what they build (`build.py`, `location.py`).
-
-Decision: assets bring their own resources, and sensors and job can be given a name, so that several of these stand
-beside each other and beside components in one project.
 """
 
 from __future__ import annotations
@@ -51,6 +48,8 @@ def build_rivet_definitions(
     Raises:
         ConfigError: the file is wrong, has no such export, or two exports have one key.
     """
+    # Decision: assets bring their own resources, and sensors and job can be given a name, so that several of these
+    # stand beside each other and beside components in one project.
     chosen = _chosen(config, select)
     spec_of = (translator or RivetTranslator()).specs_of(chosen)
     refuse_twins([(chosen, spec_of)])
@@ -101,6 +100,7 @@ def rivet_assets(
 def _assets(config: RivetConfig, translator: RivetTranslator, around: Around | None) -> Assets:
     spec_of = translator.specs_of(config)
     refuse_twins([(config, spec_of)])
+    # A warning and no refusal: a project may have automation of its own.
     if unwatched := list(_unwatched(config)):
         log.warning(
             f"{config.file}: nothing watches over {', '.join(unwatched)}: these are assets without sensors. "
@@ -138,6 +138,7 @@ def _suffix(config: RivetConfig, name: str | None) -> str:
         ConfigError: it is no part of a Dagster name.
     """
     if name is None:
+        # By the file: two calls for two files must not give one name to their sensors.
         stem = config.file.stem if config.file else "exports"
         name = re.sub(r"[^A-Za-z0-9_]", "_", stem)
     if not NAME.fullmatch(name):

@@ -3,8 +3,7 @@
 Belongs here: the component and the hooks that other components have too. Not here: what an export becomes
 (`export_asset.py`), finding component files (`definitions.py`).
 
-Decision: the model is ours, strict and plain. Dagster's `Resolvable` would widen every field to "or a template", break
-unions by `type`, and put secrets into what the UI shows; so attributes have no `{{ … }}`, and secrets stay names.
+Decision: the model is ours, strict and plain.
 """
 
 from __future__ import annotations
@@ -56,6 +55,8 @@ class Exports(Component):
     @classmethod
     def load(cls, attributes: BaseModel | None, context: ComponentLoadContext) -> Exports:
         """Take a validated block; its relative paths are those of its file."""
+        # Dagster's `Resolvable` would widen every field to "or a template", break unions by `type`, and put secrets
+        # into what the UI shows; so attributes have no `{{ … }}`, and secrets stay names.
         assert isinstance(attributes, ExportsAttributes)
         return cls(config_from_attributes(attributes.root, file=_file_of(context), params=params()))
 
@@ -79,16 +80,16 @@ class Exports(Component):
     def build_defs(self, context: ComponentLoadContext) -> dg.Definitions:
         """Return one asset per export and its source tables; nothing is opened.
 
-        The first such component of a project brings the sensors and the job `rivet_repair` for all of them, since their
-        names can be given once; and the executor, unless `op:` leaves that to the project.
-
         Raises:
             ConfigError: two components define one asset; both places are named.
         """
+        # The first such component of a project brings the sensors and the job `rivet_repair` for all of them, since
+        # their names can be given once; and the executor, unless `op:` leaves that to the project.
         if self.gives_way:
             return dg.Definitions()
         own = dg.Definitions(assets=build_all(self.config.exports, config=self.config, spec_of=self.spec_of))
-        parts = parts_of(context.component_tree) or [(self.config, self.spec_of)]  # none: it has no project
+        # None: it has no project.
+        parts = parts_of(context.component_tree) or [(self.config, self.spec_of)]
         if parts[0][0] is not self.config:
             return own
         refuse_twins(parts)

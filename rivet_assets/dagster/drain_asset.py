@@ -84,7 +84,8 @@ def build_drain(
             for table, spec in specs.items():
                 if spec.key in context.selected_asset_keys:
                     yield from _table_events(site, spec, table, drained)
-                elif drained.tables[table].last is not None:  # drained along with those that were asked for
+                elif drained.tables[table].last is not None:
+                    # Drained along with those that were asked for.
                     yield dg.AssetMaterialization(spec.key, metadata=_facts(site, table, drained))
             run_ids = [run.run_id for run in site.state.runs(export.name, last=1)]
             refuse_disproved(export, asked.prove(run_ids, site.state))
@@ -95,7 +96,8 @@ def build_drain(
     @dg.multi_asset(
         name=spec_of(export).key.to_python_identifier(),
         specs=list(specs.values()),
-        can_subset=True,  # so that an idle drain need not tell of every check
+        # So that an idle drain need not tell of every check.
+        can_subset=True,
         check_specs=[
             *(check for spec in specs.values() for check in _checks(export, spec.key)),
             *on_demand_specs(proofs),
@@ -134,7 +136,8 @@ def _site(asked: AskedRun) -> DrainSite:
     return DrainSite(
         export=export,
         source_name=name,
-        source=cast(LogSource, source),  # the configuration refuses the mode for all others
+        # The configuration refuses the mode for all others.
+        source=cast(LogSource, source),
         exporter=partial(exporter_of, context, config, state, begin=False),
         state=state,
         folder=config.folder,
@@ -152,7 +155,8 @@ def _table_events(site: DrainSite, spec: dg.AssetSpec, table: str, drained: Drai
     """Yield one table's event: a materialization where windows were committed, else an observation of the lag."""
     mine = drained.tables[table]
     results = [*_results(site, spec, table, drained)]
-    if mine.last is not None and drained.started_from is None:  # later drains come every half minute
+    # Later drains come every half minute.
+    if mine.last is not None and drained.started_from is None:
         relation, export = mine.last.extract.relation, site.export.of_table(table)
         seen = table_observation(export, relation, source_name=site.source_name, source=site.source)
         if seen is not None:

@@ -3,8 +3,7 @@
 Belongs here: that choice, run by run. Not here: Rivet's own location, where every run is one process
 (`definitions.py`).
 
-A process of its own for each step would start a JVM and a Python per export, which most exports are shorter than
-(dagster.md, section 6). A run that has any step of the project's own is left to Dagster's default.
+A run that has any step of the project's own is left to Dagster's default.
 """
 
 from __future__ import annotations
@@ -40,6 +39,8 @@ class ExportsInProcess(dg.Executor):
 
     def execute(self, plan_context: Any, execution_plan: ExecutionPlan) -> Iterator[dg.DagsterEvent]:
         """Execute the steps of a plan."""
+        # A process of its own for each step would start a JVM and a Python per export, which most exports are shorter
+        # than (dagster.md, section 6).
         is_ours = all(OURS in step.tags for step in execution_plan.get_steps_to_execute_in_topo_order())
         yield from (self.in_process if is_ours else self.usual).execute(plan_context, execution_plan)
 

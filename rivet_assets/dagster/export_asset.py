@@ -3,9 +3,9 @@
 Belongs here: what Dagster is told, and when. Not here: staging a window (`run/attempt.py`), the order of effects
 (`commit/publish.py`), the words of metadata and checks.
 
-Two shapes, because Dagster has two (dagster.md, sections 4 and 5). An export without partitions yields its staged
-window to the IO manager, then its check results. One with partitions walks its windows, and records each of them when
-it is committed: a bad window fails alone, and a crash loses only the windows it was in.
+An export without partitions yields its staged window to the IO manager, then its check results. One with partitions
+walks its windows, and records each of them when it is committed: a bad window fails alone, and a crash loses only the
+windows it was in.
 """
 
 from collections.abc import Iterator, Sequence
@@ -64,6 +64,7 @@ def build_export_asset(
     """
     spec = spec or asset_spec(export, config=config)
     proofs = {spec.key: {**proofs_of(export, spec.key, config=config), **windows_check(export, spec.key)}}
+    # Two shapes, because Dagster has two (dagster.md, sections 4 and 5).
     shape = _whole if spec.partitions_def is None else _windows
     return provable(shape(export, config, spec, proofs, around))
 
@@ -81,7 +82,8 @@ def _whole(
             with attempt(site) as made:
                 results = [result(spec.key, verdict) for verdict in _verdicts(export, made)]
                 if made.is_refused:
-                    yield from results  # stored before the raise; Dagster's own gate would come after publishing
+                    # Stored before the raise; Dagster's own gate would come after publishing.
+                    yield from results
                     raise GateRefused(refusal(export.name, made.window.key, made.verdicts))
                 if made.is_skipped:
                     context.log.info(f"{export.name}: no rows, and skip_empty is set; nothing was written.")
@@ -92,10 +94,13 @@ def _whole(
                     value=_offer(site, made),
                     metadata=describe(site, made),
                     data_version=data_version(made.staged),
-                    check_results=results,  # after the output, so that they point at this materialization
+                    # After the output, so that they point at this materialization.
+                    check_results=results,
                 )
                 _observe_table(site, made, context)
                 _tell_quarantine(site, made, spec.key, context)
+            # Behind the attempt: a proof that fails must find the window published and its lease given back, for the
+            # repair that follows.
             proved = asked.prove([made.staged.extract.run_id], site.state)
             yield from proof_evaluations(spec.key, proved, instance=context.instance)
             refuse_disproved(export, proved)
@@ -105,7 +110,8 @@ def _whole(
 
     @dg.multi_asset(
         name=spec.key.to_python_identifier(),
-        specs=[spec.replace_attributes(skippable=True).with_io_manager_key(LAKE)],  # skip_empty, or refused
+        # skip_empty, or refused.
+        specs=[spec.replace_attributes(skippable=True).with_io_manager_key(LAKE)],
         can_subset=True,  # to answer for checks alone
         check_specs=[*check_specs(export, spec.key), *on_demand_specs(proofs)],
         config_schema=RUN_CONFIG,
@@ -130,7 +136,10 @@ def _windows(
             if asked.options.limit is not None:
                 yield from sample_events(asked, site, spec.key, wanted)
                 return
+            # Before the first window: a value that is new has no partition yet, and its materialization would be of
+            # nothing.
             add_partitions(export, look_at_values(site, wanted), context.instance)
+            # Closed on every way out, or windows that were staged ahead would keep their leases and parts.
             with closing(stage_ahead(site, wanted)) as ready_windows:
                 for ready in ready_windows:
                     tried += 1
@@ -142,6 +151,8 @@ def _windows(
                             _tell_quarantine(here, made, spec.key, context)
                             if tried == 1:
                                 _observe_table(site, made, context)
+                    # A bad window fails alone: the others are recorded as they are committed, and only a fault that
+                    # each would meet ends the walk.
                     except RivetError as error:
                         refused.append(RefusedWindow(ready.window.key, error, export.shards is not None))
                         told = evaluations(spec.key, breaches(error), ready.window.partition, instance=context.instance)
@@ -189,6 +200,7 @@ def _commit(site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterI
     if made.is_skipped:
         site.tell(f"{site.export.name} {made.window.key}: no rows, and skip_empty is set; nothing was written.")
     else:
+        # Published, then told: an event of a window that is not there yet would wake whatever is downstream of it.
         _, published = _offer(site, made).publish()
         yield dg.AssetMaterialization(
             spec.key,

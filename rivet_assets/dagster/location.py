@@ -67,6 +67,7 @@ def joined(definitions: Iterable[Any]) -> list[Any]:
     found: list[Any] = []
     places: dict[str, int] = {}
     for each in definitions:
+        # Dagster takes one definition per name, and two files may read one source.
         if not hasattr(each, "joined_with"):
             found.append(each)
         elif each.name in places:

@@ -36,12 +36,12 @@ def source_pool(source_name: str) -> str:
 def free_ended(instance: dg.DagsterInstance, pools: Iterable[str]) -> list[str]:
     """Free the slots of pools that runs took and did not give back when they ended, as killed ones do.
 
-    Dagster does so itself only where `run_monitoring` is on and has `free_slots_after_run_end_seconds`. An instance
-    whose storage has no pools (one in memory) is left alone.
+    An instance whose storage has no pools (one in memory) is left alone.
 
     Returns:
         the ids of those runs.
     """
+    # Dagster does so itself only where `run_monitoring` is on and has `free_slots_after_run_end_seconds`.
     storage = instance.event_log_storage
     if not storage.supports_global_concurrency_limits:
         return []

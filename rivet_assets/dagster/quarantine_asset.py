@@ -2,8 +2,6 @@
 
 Belongs here: its key, its spec, and what a committed window tells of it. Not here: the check `row_errors` (`specs.py`),
 the dead letters themselves (`rivet_resources/write/dead_letters.py`).
-
-It is an external asset: nobody materialises it by hand, its events come with those of the export's windows.
 """
 
 from __future__ import annotations
@@ -36,6 +34,7 @@ def quarantine_specs(exports: Iterable[Export], *, spec_of: Callable[[Export], d
     Args:
         spec_of: what the asset of an export shows.
     """
+    # An external asset: nobody materialises it by hand, its events come with those of the export's windows.
     made = [(export, spec_of(export)) for export in exports if "dead_letter" in export.row_policies]
     return [
         dg.AssetSpec(

@@ -2,9 +2,6 @@
 
 Belongs here: the job, its configuration, what it tells. Not here: finding windows (`prove/flagged_windows.py`),
 repairing (`prove/repair.py`).
-
-A job and not a setting of the asset: a repair judges windows that were committed long ago, and an asset's step must
-answer for each of its checks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,6 +62,8 @@ class Target:
     spec: dg.AssetSpec
 
 
+# A job and not a setting of the asset: a repair judges windows that were committed long ago, and an asset's step must
+# answer for each of its checks.
 class RepairJob(dg.JobDefinition):
     """The job `rivet_repair` for these exports."""
 
@@ -72,6 +71,7 @@ class RepairJob(dg.JobDefinition):
         self.targets, self.suffix = targets, suffix
         super().__init__(
             graph_def=dg.GraphDefinition(f"rivet_repair{suffix}", node_defs=[_op(targets, suffix)]),
+            # A process of its own would start a second JVM for a few windows.
             executor_def=dg.in_process_executor,
             description=ABOUT,
         )
@@ -100,6 +100,7 @@ def _op(targets: Mapping[str, Target], suffix: str) -> dg.OpDefinition:
             name, source = target.config.source_of(target.export)
             tag_run(context, target.export, source_name=name, source=source)
             seen: list[Reconciled] = []
+            # Resources are bound to the assets (`resources.py`), so a job brings its own.
             with closing(Rivet()) as rivet:
                 done = _repair(target, config, context, rivet, seen)
             if not done.execute:  # what was repaired is not what was seen
@@ -144,6 +145,7 @@ def _repair(
         tell=context.log.info,
         seen=seen.append,
     )
+    # Spark is started only where something will be read: to say what is wrong needs none.
     begin, session_of = asked.execute and bool(flagged), project_session(context, config)
     exporter = rivet.exporter(spark=config.spark, state=state, begin=begin, session_of=session_of)
     return repair_export(
@@ -156,8 +158,10 @@ def _show(target: Target, asked: RepairConfig, found: Reconciled, instance: dg.D
     from rivet_assets.dagster.checks.proof_verdicts import source_verdict  # start
 
     key = target.spec.key
+    # A mismatch is one however it was found; that all is well only a look as close as the last one may say.
     if found.verdict == "mismatch" or (not asked.windows and is_close_enough(found, key, instance)):
         for evaluation in change_evaluations(key, [source_verdict(EQUALS_SOURCE, found)], instance=instance):
+            # Outside of the run: this job is not the asset's own, and its events would count as of another step.
             instance.report_runless_asset_event(evaluation)
 
 

@@ -2,9 +2,6 @@
 
 Belongs here: these two objects, and the exporter of a step. Not here: what they do (`rivet_resources/dagster/`), the
 resource for people's own ops (`rivet_resource.py`).
-
-Decision: they are bound to the assets themselves, under keys of our own, and never given to a project's `Definitions`:
-so any number of components, files and decorators stand beside each other and beside a project's own `rivet` or `lake`.
 """
 
 from __future__ import annotations
@@ -29,6 +26,9 @@ RESOURCES: Mapping[str, Any] = {RUN: RIVET, LAKE: Lake(rivet=RIVET)}
 
 def project_keys(config: RivetConfig) -> set[str]:
     """Name the resources of the project that a step needs: its Spark, where `spark: {resource: …}` says so."""
+    # Decision: resources are bound to the assets themselves, under keys of our own, and never given to a project's
+    # `Definitions`: so any number of components, files and decorators stand beside each other and beside a project's
+    # own `rivet` or `lake`.
     return {config.spark.resource} if config.spark.resource else set()
 
 

@@ -2,9 +2,8 @@
 
 Belongs here: their schema, reading them, tags, what becomes of proofs. Not here: what an option does.
 
-One schema is made for all exports, of the one model, since a class of Dagster's own would be taken apart again for
-each asset. Dagster refuses unknown keys and wrong types by it, before a run begins; ranges, and options that mean
-nothing for a mode, are refused when the step begins.
+Dagster refuses unknown keys and wrong types by it, before a run begins; ranges, and options that mean nothing for a
+mode, are refused when the step begins.
 """
 
 import types
@@ -26,7 +25,8 @@ from rivet_assets.run.reset import forget
 from rivet_assets.run.run_options import RunOptions, TableRunOptions, read_options, tuned
 from rivet_resources.state.store import State
 
-FORGOTTEN = "rivet/forgotten"  # run tag: what a run began anew is not begun anew by its retries
+# Run tag: what a run began anew is not begun anew by its retries.
+FORGOTTEN = "rivet/forgotten"
 LIMIT = "rivet/limit"
 
 
@@ -50,6 +50,8 @@ def _type(field: FieldInfo) -> Any:
     return kind
 
 
+# One schema is made for all exports, of the one model, since a class of Dagster's own would be taken apart again for
+# each asset.
 RUN_CONFIG, TABLE_RUN_CONFIG = schema_of(RunOptions), schema_of(TableRunOptions)
 
 
@@ -80,7 +82,8 @@ class AskedRun:
             tag = f"{FORGOTTEN}.{_tag_part(export)}"
             # A step over partitions is never tried again, and its threads leave the instance alone.
             run = None if export.of_shard else instance.get_run_by_id(run_id)
-            if run is not None and run.tags.get(tag) == run_id:  # a retry of the step keeps what was read since
+            # A retry of the step keeps what was read since.
+            if run is not None and run.tags.get(tag) == run_id:
                 return
             # The tag comes after it: a run that dies in between has read nothing yet, and forgets once more.
             forget(self.config, export, state=state)

@@ -3,10 +3,7 @@
 Belongs here: their names, and putting them on a run. Not here: `rivet/drain` and `rivet/started_by`, which say who
 asked for a run (`drain_sensor.py`, `tell_success.py`).
 
-Decision: the step tags its own run when it begins. So runs of schedules, sensors, backfills, the command line and the
-buttons of the UI all have them; Dagster 1.13 has no way to give them to a run that a person launches before it starts,
-since neither tags of assets nor of ops become tags of runs. A queued run has none yet. One tag per value, because a
-run may make several exports, and Dagster filters by whole values only.
+Decision: the step tags its own run when it begins. A queued run has none yet.
 """
 
 from __future__ import annotations
@@ -28,6 +25,10 @@ RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_ra
 
 def run_tags(export: Export, *, source_name: str, source: Source) -> dict[str, str]:
     """Return the tags of runs that make an export: `rivet/export.orders: shop`, `rivet/source.shop: postgres`, …"""
+    # The step puts them on its run, so those of schedules, sensors, backfills, the command line and the buttons of the
+    # UI all have them. Dagster 1.13 has no way to give them to a run that a person launches before it starts, since
+    # neither tags of assets nor of ops become tags of runs. One tag per value, because a run may make several exports,
+    # and Dagster filters by whole values only.
     return {
         f"{EXPORT_TAG}.{key_part(export.name.replace('/', '.'))}": source_name,
         f"{SOURCE_TAG}.{key_part(source_name)}": source.type,

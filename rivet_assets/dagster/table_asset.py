@@ -55,6 +55,7 @@ def applied_spec(export: Cdc, table: str, kind: Kind, *, spec_of: Callable[[Expo
     return own.replace_attributes(
         deps=[dg.AssetDep(changes.key)],
         description=TOLD[kind],
+        # After each drain that brought something: a drain without changes materializes nothing, and wakes nobody.
         automation_condition=dg.AutomationCondition.eager(),
         tags={**own.tags, "mode": kind},
         kinds={*own.kinds, "spark"},
@@ -65,7 +66,9 @@ def _applied(
     export: Cdc, table: str, kind: Kind, config: RivetConfig, spec_of: Callable[[Export], dg.AssetSpec]
 ) -> dg.AssetsDefinition:
     spec = applied_spec(export, table, kind, spec_of=spec_of)
+    # A history holds what was, also what breaks a rule today: no rule may keep it back.
     judged = export if kind == "mirror" else export.model_copy(update={"quality": None})
+    # Drift is judged by the drain, which reads the source; here it would be told a second time.
     checks = check_specs(judged.model_copy(update={"on_schema_drift": "continue"}), spec.key)
     open_site = partial(site_of, export, table, kind, config)
     proofs = {spec.key: mirror_proof(table, open_site) if kind == "mirror" else {}}
@@ -99,7 +102,8 @@ def _applied(
     @dg.multi_asset(
         name=spec.key.to_python_identifier(),
         specs=[spec],
-        can_subset=True,  # so that nothing need be told where nothing is new
+        # So that nothing need be told where nothing is new.
+        can_subset=True,
         check_specs=[*checks, *on_demand_specs(proofs)],
         config_schema=TABLE_RUN_CONFIG,
         **step_options(export, config=config),

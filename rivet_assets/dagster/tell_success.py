@@ -14,7 +14,8 @@ from rivet_assets.notify.notify import Whereabouts, notify_success, wants
 from rivet_resources.state.store import State
 
 STARTED_BY = "rivet/started_by"  # run tag
-RIVET_RUN = "rivet run"  # its value where `launch/run_exports.py` started the run, and `launch/finish.py` tells of it
+# Its value where `launch/run_exports.py` started the run, and `launch/finish.py` tells of it.
+RIVET_RUN = "rivet run"
 
 
 def tell_success(

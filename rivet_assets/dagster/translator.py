@@ -53,7 +53,8 @@ class RivetTranslator:
 def remembered(config: RivetConfig, spec_of: SpecOf) -> SpecOf:
     """Return `spec_of`, which is asked once for each export of a configuration: assets and sensors all need it."""
     known: dict[int, dg.AssetSpec] = {}
-    own = {id(export) for export in config.exports}  # by identity, as blocks have no hash; the configuration keeps them
+    # By identity, as blocks have no hash; the configuration keeps them.
+    own = {id(export) for export in config.exports}
 
     def asked(export: Export) -> dg.AssetSpec:
         if id(export) not in own:

@@ -4,13 +4,7 @@ Belongs here: an event log that keeps nothing, stores made without the history o
 has it (`launch/run_exports.py`).
 
 Without DAGSTER_HOME the instance of `rivet run` ends with the process, and its events are read by nobody: what a run
-did is told by the state store, and shown by the log. Dagster's own in memory writes each of the fourteen events of an
-export to a SQLite table, which is a quarter of what an export without new rows costs, and memory that grows with each
-export (measured with 60 and 200 of them, 2026-11).
-
-Dagster also marks the tables of its stores with the newest of its migrations, as a store on disk must be, and for that
-reads all 89 migration files, twice: 0.04 of the 0.3 CPU s of a small run (Dagster 1.13.27, measured). A store that
-lives as long as the process is never migrated.
+did is told by the state store, and shown by the log.
 """
 
 from __future__ import annotations
@@ -60,6 +54,9 @@ class UnrecordedEvents(InMemoryEventLogStorage):
 
 def unrecorded_instance() -> dg.DagsterInstance:
     """Return an instance as `DagsterInstance.ephemeral()` does, whose event log keeps nothing."""
+    # Dagster's own in memory writes each of the fourteen events of an export to a SQLite table, which is a quarter of
+    # what an export without new rows costs, and memory that grows with each export (measured with 60 and 200 of them,
+    # 2026-11).
     with _making, _unmarked():
         return _instance()
 
@@ -78,6 +75,9 @@ def _instance() -> dg.DagsterInstance:
 
 @contextmanager
 def _unmarked() -> Iterator[None]:
+    # Dagster also marks the tables of its stores with the newest of its migrations, as a store on disk must be, and for
+    # that reads all 89 migration files, twice: 0.04 of the 0.3 CPU s of a small run (Dagster 1.13.27, measured). A
+    # store that lives as long as the process is never migrated.
     def leave_out(config: object, connection: object) -> None:
         """Mark nothing."""
 

@@ -72,6 +72,7 @@ class UpkeepSchedule(dg.ScheduleDefinition):
         super().__init__(
             name=f"rivet_{kind}{suffix}_nightly",
             job_name=f"rivet_{kind}{suffix}",
+            # Off until somebody turns it on: a job that removes files does not begin by itself.
             cron_schedule=NIGHTLY[kind],
             description=ABOUT[kind],
         )
@@ -102,7 +103,7 @@ def _op(kind: Kind, targets: Mapping[str, LookedAfter], suffix: str) -> dg.OpDef
         chosen = [_target(targets, asset) for asset in config.assets] or list(targets.values())
         told: list[str] = []
         totals = {"windows": 0, "parts": 0, "bytes": 0, "removed_files": 0, "waiting_files": 0}
-        faults: list[RivetError] = []
+        faults: list[RivetError | dg.Failure] = []
         with closing(Rivet()) as rivet:
 
             def state_for(target: LookedAfter) -> State:
@@ -116,8 +117,9 @@ def _op(kind: Kind, targets: Mapping[str, LookedAfter], suffix: str) -> dg.OpDef
 
                 try:
                     done = _RUN[kind](target, config.dry_run, state_for(target), tell)
-                except RivetError as error:  # one export that is busy stops no other
-                    tell(f"{target.export.name}: {error}")
+                except (RivetError, dg.Failure) as error:  # one export that is busy, or fails, stops no other
+                    text = error.description if isinstance(error, dg.Failure) else error
+                    tell(f"{target.export.name}: {text}")
                     faults.append(error)
                     continue
                 for name, value in done.items():
@@ -126,6 +128,10 @@ def _op(kind: Kind, targets: Mapping[str, LookedAfter], suffix: str) -> dg.OpDef
         facts |= {"rivet/dry_run": config.dry_run, "rivet/report": dg.MetadataValue.md("\n".join(told) or "nothing")}
         context.add_output_metadata(facts)
         if faults:
+            # At the end, so that the others are looked after first; never tried again, as the next night comes.
+            if isinstance(faults[0], dg.Failure):
+                # A failed step has no output that could carry them.
+                raise dg.Failure(faults[0].description, metadata=facts, allow_retries=False)
             with translated(retry_number=1, seconds_to_wait=60):
                 raise faults[0]
 
@@ -162,6 +168,7 @@ def _retain(target: LookedAfter, is_dry: bool, state: State, tell: Callable[[str
     from rivet_assets.upkeep.retain import retain_export  # start
 
     done = retain_export(target.export, state=state, tell=tell, is_dry=is_dry)
+    # Of a dry run nothing is dropped: what it counts is what would be.
     gone = [each for each in done.windows if each.is_dropped or (is_dry and not each.code)]
     if failed := [each for each in done.windows if each.exit_code]:
         raise dg.Failure(f"{len(failed)} windows could not be dropped: {failed[0].text}", allow_retries=False)

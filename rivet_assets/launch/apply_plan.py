@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from rivet_assets.launch.recorder import Watch
     from rivet_resources.state.store import State
 
-LEASE = "apply"  # the window key under which an application holds each of its exports
+# The window key under which an application holds each of its exports.
+LEASE = "apply"
 WARNING, RESOLVED = "PlanWarning", "PlanResolved"  # events of `contract.md`, 12.3
 
 
@@ -81,9 +82,8 @@ def apply_plan(
     """Prove a plan and run it; nothing runs unless all of it holds, or `force` passes over what does not.
 
     The order: every planned export is held against another application, the world is compared, what is forced is
-    written to the journal, and only then the first run begins. Each export is compared once more when its turn comes,
-    since earlier waves may take hours: one that somebody else ran meanwhile fails alone. A window of `incremental`
-    begins where it was planned to, and takes rows that came since.
+    written to the journal, and only then the first run begins. A window of `incremental` begins where it was planned
+    to, and takes rows that came since.
 
     Args:
         pool: so many exports at once, without waves; None: wave by wave.
@@ -103,9 +103,12 @@ def apply_plan(
     with ExitStack() as stack:
         stack.callback(state.close)
         for entry in artefact.exports:
+            # Every planned export is held first: two applications that both compared and then both ran would each have
+            # been right.
             stack.enter_context(state.lease(entry.export_name, LEASE, artefact.plan_id))
         for entry in artefact.exports:
             gates += _gates_of(config, entry, state=state, at=at)
+        # All of it before any of it: a plan that was reviewed as a whole is not applied in part.
         _refuse(gates, force=force, ran="nothing ran")
         _journal(state, artefact, gates)
         for entry in artefact.exports:
@@ -114,6 +117,8 @@ def apply_plan(
             state.note_action("apply", entry.export_name, about)
 
         def latecomers(entry: PlanEntry) -> list[StaleReason]:
+            # Once more when its turn comes, since earlier waves may take hours: one that somebody else ran meanwhile
+            # fails alone.
             found = _gates_of(config, entry, state=state, at=datetime.now(UTC))
             # What was forced at the beginning is not asked for again.
             return [gate for gate in found if gate not in gates]
@@ -145,6 +150,8 @@ def _gates_of(config: RivetConfig, entry: PlanEntry, *, state: State, at: dateti
     held = plan_facts.read_committed(place, windows, boundary)
     columns, lost = _columns_now(place)
     now = Standing(
+        # The configuration is loaded anew, and must resolve to the very fingerprint it was planned with: the plan holds
+        # no secret to run by, and what runs is what was reviewed.
         fingerprint=export_fingerprint(config, export),
         columns=columns,
         boundary=boundary,
@@ -177,6 +184,7 @@ def _columns_now(place: plan_facts.PlanContext) -> tuple[tuple[tuple[str, str], 
     """
     try:
         return plan_facts.describe(place), ""
+    # A source that does not answer, or not to this user, says nothing of a plan.
     except (SourceLost, SourceAuth, SourceMissing, SourcePermission, SourceTls):
         raise
     except SourceError as error:

@@ -91,6 +91,7 @@ class Outcome:
 def worst_exit_code(outcomes: Iterable[Outcome]) -> int:
     """Answer for all exports together."""
     present = {outcome.exit_code for outcome in outcomes} - {0}
+    # A code that the list does not know still must not end as success.
     return next((code for code in WORST_FIRST if code in present), max(present, default=0))
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rivet_resources.state.runs import RunRecord
     from rivet_resources.state.store import State
 
-PAGE = 20  # runs read at once; an export has run thousands of times, and mostly once in this process
+# Runs read at once; an export has run thousands of times, and mostly once in this process.
+PAGE = 20
 MOST_EVENTS = 1000  # of a journal
 MOST_NOTES = 20
 
@@ -47,6 +48,8 @@ class RunRecords:
 
 def history(state: State, export: str, began: datetime) -> RunRecords:
     """Read what this process recorded of an export since `began`."""
+    # Page by page, each eight times as long: the store has thousands of runs of an export, and this process one,
+    # mostly.
     last, runs = PAGE, state.runs(export, last=PAGE)
     while len(runs) == last and runs[-1].started_at >= began:
         last *= 8
@@ -101,6 +104,7 @@ def outcome_of(
     """Judge how an export ended. `keys` are the windows it was asked for; None: it has no partitions."""
     records = told.records
     committed = [record for record in records if record.status == "success"]
+    # A step that never began counts as failed, unless nothing was asked of it: no window was due.
     failed = bool(step.message) or (not step.ended and keys != [])
     done = {record.window for record in committed}
     status: Literal["success", "skipped", "failed"] = "failed" if failed else "success" if committed else "skipped"

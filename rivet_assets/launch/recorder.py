@@ -90,7 +90,8 @@ class Recorder(logging.Handler):
 
     def _on_asset_materialization(self, event: dg.DagsterEvent, export: str, step: Step) -> None:
         window = event.partition or ""
-        if window in step.windows:  # its dead letters, or another table of its drain, are assets of the same step
+        # Its dead letters, or another table of its drain, are assets of the same step.
+        if window in step.windows:
             return
         step.windows.append(window)
         self._watch(News("committed", export, window))

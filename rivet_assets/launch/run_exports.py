@@ -4,8 +4,7 @@ Belongs here: choosing exports and windows, starting Dagster runs, reading what 
 itself (`dagster/export_asset.py`), the words of a summary (`outcome.py`).
 
 All exports without partitions share one Dagster run, and a partitioned one gets a run per unbroken range of windows;
-all of these share one Spark session. With a pool there are so many lanes of such runs side by side. A failed export
-never stops its siblings.
+all of these share one Spark session. With a pool there are so many lanes of such runs side by side.
 """
 
 from __future__ import annotations
@@ -75,7 +74,9 @@ def run_exports(
     exports = choose_exports(config, names, partitions)
     for export in exports:
         read_options(options, export)
+    # Before anything begins: an extra that the last of fifty exports lacks should not be found out after an hour.
     require_installed(config, exports)
+    # Around all of them: the JVM costs seconds, comes up while Dagster loads, and is shared by every run in it.
     with warm_spark(config, exports):
         plan = [(export, due(config, export, partitions or None)) for export in exports]
 
@@ -167,6 +168,7 @@ def warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]
     runtime = SparkRuntime(settings)
 
     def start() -> None:
+        # A start that fails is told by the export that needs it, with its own name and advice.
         with suppress(RivetError):
             runtime.context()
 
@@ -175,7 +177,8 @@ def warm_spark(config: RivetConfig, exports: Sequence[Export]) -> Iterator[None]
     try:
         yield
     finally:
-        if not interruption.is_asked():  # else nobody waits for a start that is not wanted any more
+        # Else nobody waits for a start that is not wanted any more.
+        if not interruption.is_asked():
             starting.join()
             runtime.stop()
 
@@ -205,8 +208,10 @@ def _execute(
                 instance=instance,
                 asset_selection=selection,
                 tags={**_tags(config, exports), **extra, **tags, STARTED_BY: RIVET_RUN, RIVET_ACTOR: command_line()},
+                # A failed export never stops its siblings: what became of each is read from the events.
                 raise_on_error=False,
             )
+            # Dagster turns a Ctrl-C inside a step into a failure of that step, and would go on with the next run.
             if recorder.interrupted or interruption.is_asked():
                 raise KeyboardInterrupt
 
@@ -215,6 +220,8 @@ def _execute(
             if alike:
                 go([key for export in alike for key in _asset_keys(config, export)], {}, alike)
             for export, keys in wave:
+                # A run for each unbroken range: Dagster's tags name a first and a last partition, and all that lie
+                # between.
                 for first, last in _ranges(export, keys or [], instance):
                     tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
                     go(_asset_keys(config, export), tags, [export])
@@ -224,12 +231,7 @@ def _execute(
 
 
 def _job_of(config: RivetConfig, plan: Plan, recorder: Recorder) -> dg.JobDefinition:
-    """Make the job of all assets, which tells the recorder; one thread after another.
-
-    Dagster wraps a resource at its first use, and remembers it without a lock: of two threads that load at once, one
-    gets assets that carry different wrappers of one resource, which Dagster refuses (1.13.27; one in 100 starts of two
-    lanes with a short switch interval). Imports are in here too, since drivers are hidden from one another meanwhile.
-    """
+    """Make the job of all assets, which tells the recorder; one thread after another."""
     import dagster as dg  # Dagster
 
     from rivet_assets.definitions import definitions_of  # Dagster
@@ -237,6 +239,10 @@ def _job_of(config: RivetConfig, plan: Plan, recorder: Recorder) -> dg.JobDefini
     logger = logging.Logger("rivet.run", logging.DEBUG)
     logger.addHandler(recorder)
     listening = dg.LoggerDefinition(lambda _: logger, description="What `rivet run` shows")
+    # Dagster wraps a resource at its first use, and remembers it without a lock: of two threads that load at once, one
+    # gets assets that carry different wrappers of one resource, which Dagster refuses (1.13.27; one in 100 starts of
+    # two lanes with a short switch interval). Imports are in here too, since drivers are hidden from one another
+    # meanwhile.
     with _loading:
         process_start.import_without_frames(*_tries_frames(config, plan))
         definitions = dg.Definitions.merge(definitions_of(config), dg.Definitions(loggers={"rivet": listening}))
@@ -264,12 +270,10 @@ def _tags(config: RivetConfig, exports: Sequence[Export]) -> dict[str, str]:
 
 
 def waves(plan: Plan) -> list[Plan]:
-    """Return a plan cut such that exports come after those that their contracts look values up in; mostly one piece.
-
-    Runs of their own: in one run Dagster would skip an export whose referenced one failed, or found nothing.
-    """
+    """Return a plan cut such that exports come after those that their contracts look values up in; mostly one piece."""
     left, cut = list(plan), list[Plan]()
     while left:
+        # Runs of their own: in one run Dagster would skip an export whose referenced one failed, or found nothing.
         names = {export.name for export, _ in left}
         ready = [each for each in left if not names & {other.name for other in references_of(each[0])}]
         cut.append(ready)

@@ -50,7 +50,8 @@ def write_run_files(
             folder.mkdir(parents=True, exist_ok=True)
             _write(folder / "summary.json", json.dumps(facts, indent=2, default=str) + "\n")
             _write(folder / "summary.md", markdown(facts, outcome))
-        with suppress(OSError):  # another run may be at the same
+        # Another run may be at the same.
+        with suppress(OSError):
             _forget_old(runs)
     except OSError as error:
         tell(f"warning: {runs} cannot be written ({error.strerror}), so this run has no summary files")
@@ -71,6 +72,7 @@ def summary(config: RivetConfig, outcome: Outcome, *, context: Mapping[str, Any]
     now = datetime.now(UTC)
     failed = outcome.status == "failed"
     return {
+        # An export that failed before it began has no run, and its summary needs a folder all the same.
         "run_id": outcome.run_ids[-1] if outcome.run_ids else new_run_id(outcome.export, now),
         "export_name": outcome.export,
         "status": outcome.status,
@@ -149,6 +151,7 @@ def _instant(at: datetime | None) -> str | None:
 
 def _write(path: Path, text: str) -> None:
     """Write whole or not at all, as far as a reader can see."""
+    # With the process in its name, so that two runs of one folder do not write into each other's file.
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(text, encoding="utf-8")
     os.replace(new, path)

@@ -29,6 +29,7 @@ def annotate(path: Path, waves: Mapping[str, int]) -> list[str]:
     after, changed = with_waves(text, waves)
     if not changed:
         return []
+    # An editor may have saved it in the meantime, and its work must not be lost to ours.
     if path.read_bytes() != before:
         raise ConfigError(f"{path} was edited meanwhile; nothing was written. Plan again.")
     _swap(path, after.encode("utf-8"))
@@ -88,6 +89,7 @@ def _edit(text: str, block: yaml.MappingNode, wave: int) -> tuple[int, int, str]
         return name.end_mark.index, name.end_mark.index, f", {KEY}: {wave}"
     key = next(each for each, _ in block.value if each.value == "name")
     end = text.find("\n", name.end_mark.index)
+    # As the file has them, since every other byte stays.
     newline = "\r\n" if end > 0 and text[end - 1] == "\r" else "\n"
     line = f"{' ' * key.start_mark.column}{KEY}: {wave}"
     if end < 0:

@@ -3,14 +3,16 @@
 Belongs here: its fields (`contract.md`, 13.2), sealing, reading it back. Not here: what is planned (`facts.py`),
 whether it still holds (`priority.py`).
 
-The seal is a checksum, not a signature: it finds a slip of an editor, not an enemy who can compute it too. What an
-enemy could gain is little, since `apply` runs nothing but exports and windows of the configuration.
+The seal is a checksum, not a signature: it finds a slip of an editor, not an enemy who can compute it too.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -141,11 +143,19 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
         PlanUnusable: the place cannot be written.
     """
     text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        # Before there is any text in it: a file of the usual mode would show it for a moment.
-        path.touch(mode=0o600)
-        path.write_text(text, encoding="utf-8")
+        if path.is_symlink() or (path.exists() and not path.is_file()):  # /dev/stdout, a pipe
+            path.write_text(text, encoding="utf-8")
+            return
+        # A file of its own, then a swap: one that stood there keeps its mode when it is written over, a new one of the
+        # usual mode would show its text for a moment, and a death in the middle would leave half a plan.
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(new, path)
     except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
         raise PlanUnusable(f"{path} cannot be written: {error.strerror}. Name another file with -o.") from error
 
 
@@ -155,6 +165,7 @@ def read(path: Path) -> PlanArtefact:
     Raises:
         PlanUnusable: no plan, edited since it was made, or of a newer Rivet.
     """
+    # What an enemy could gain is little, since `apply` runs nothing but exports and windows of the configuration.
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -163,6 +174,8 @@ def read(path: Path) -> PlanArtefact:
         raise PlanUnusable(f"{path} is not JSON. Make a plan with `rivet plan -o FILE`.") from error
     if not isinstance(document, dict) or "integrity" not in document:
         raise PlanUnusable(f"{path} is no plan: it has no seal. Make one with `rivet plan -o FILE`.")
+    # Before the seal and the fields: a newer plan may have others of both, and "was changed" would send its reader
+    # astray.
     if isinstance(document.get("version"), int) and document["version"] > VERSION:
         raise PlanUnusable(f"{path} has version {document['version']}; this Rivet reads {VERSION}. Upgrade Rivet.")
     rest = {key: value for key, value in document.items() if key != "integrity"}
@@ -173,6 +186,7 @@ def read(path: Path) -> PlanArtefact:
     try:
         return PlanArtefact.model_validate_json(json.dumps(document))
     except ValidationError as error:
+        # Without the input: a query of the plan may hold what its author would not print.
         first = error.errors(include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise PlanUnusable(f"{path} is no plan of this version: {where}: {first['msg']}. Plan again.") from error

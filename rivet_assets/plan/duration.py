@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from rivet_resources.contracts.extract import Extract
     from rivet_resources.state.runs import RunRecord
 
-A_MOMENT = 60.0  # seconds: what a server keeps for less is not worth a word
-LONG = 1800.0  # seconds: what is held for longer deserves advice, as preflights say of standbys
+# Seconds: what a server keeps for less is not worth a word.
+A_MOMENT = 60.0
+# Seconds: what is held for longer deserves advice, as preflights say of standbys.
+LONG = 1800.0
 MANY_ROWS = 1_000_000  # of an export that nobody has measured
 
 

@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 APPLICATION = "rivet plan"
-INTERACTIVE_LIMITS = {"max_retries": 0}  # someone waits for the plan; `rivet apply`, which proves it, has time
-MOST_LOOKED_AT = 31  # windows of one export; further ones are planned by their bounds alone
+# Someone waits for the plan; `rivet apply`, which proves it, has time.
+INTERACTIVE_LIMITS = {"max_retries": 0}
+# Windows of one export; further ones are planned by their bounds alone.
+MOST_LOOKED_AT = 31
 RUNS_LOOKED_AT = 20  # of an export's history
 
 
@@ -123,9 +125,12 @@ def boundary_of(place: PlanContext) -> str | None:
         found = {shard: boundary_of(_at(place, shard)) for shard in export.shards or ()}
         return json.dumps(found) if any(each is not None for each in found.values()) else None
     cursor = place.state.cursor(export.name)
+    # The store first, as a run does; where it knows nothing the manifests are asked, and the store is not filled: a
+    # plan writes nothing.
     if cursor is not None or not place.root().keeps_manifests:
         return cursor.value if cursor else None
-    return resolve_cursor(current_manifests(place.root()))  # the truth, where the store was lost
+    # The truth, where the store was lost.
+    return resolve_cursor(current_manifests(place.root()))
 
 
 def read_boundary(place: PlanContext) -> Boundary:
@@ -174,6 +179,7 @@ def history_of(place: PlanContext) -> RunHistory:
     names = [each.name for each in chains_of(place.export)]
     found = sorted((run for name in names for run in place.state.runs(name, last=RUNS_LOOKED_AT)), key=_start_of)
     runs = [run for run in found[::-1] if run.finished_at is not None][: RUNS_LOOKED_AT * len(names)]
+    # Failed runs say how often it fails, and nothing of how long it takes.
     committed = [run for run in runs if run.status == "success" and run.duration_ms is not None]
     seconds = [(run.duration_ms or 0) / 1000 for run in committed]
     return RunHistory(
@@ -214,6 +220,7 @@ def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary:
     export, asked = place.export.without_comparison()
     seen: list[PlannedExtract] = []
     wanted = [window for _, window in windows[:MOST_LOOKED_AT]]
+    # One session per shard and not per window: each is another database, and windows of one follow one another.
     for shard, members in groupby(wanted, key=partial(shard_of, export)) if wanted else [("", iter(()))]:
         here = _at(place, shard)
         ours = here.export if here.export.of_shard else export
@@ -284,6 +291,7 @@ def _explain(session: Session, extract: Extract) -> Explained | None:
     if not extract.chunks:
         return None
     try:
+        # The first statement stands for all: they differ in bounds alone.
         return session.explain(extract.chunks[0], extract.relation.columns, pace=extract.pace)
     except RivetError:
         return None
@@ -306,6 +314,7 @@ def _look_at_log(
     with _session(place, snapshot=False, **INTERACTIVE_LIMITS) as session:
         relations = _relations(export, session)
     looked = SourceLook(columns=_columns(relations), seen=tuple(PlannedExtract(window) for _, window in windows))
+    # No position, nothing to be behind of: the log is not even opened, as a slot may not be there yet.
     if boundary is None:
         copies = export.cdc.initial is not None
         sizes = [relation.rows_estimate for _, relation in relations]
@@ -317,6 +326,7 @@ def _look_at_log(
         with open_for_look(export, place.source, deployment=place.state.name) as log:
             found = look(log, checkpoints.load(checkpoint_key(export, place.source_name)))
     except RivetError as error:
+        # Another reader may hold the log at this moment; a plan is made all the same.
         return replace(looked, notes=(f"how far it is behind could not be told: {error}",))
     return replace(looked, notes=tuple(_lag_notes(found)), unread=found.lag.unread_changes)
 

@@ -33,19 +33,20 @@ PLAIN_KEYS = frozenset(
 )
 # Keys of a source that say how fast and when it is read, and nothing of the rows.
 LIMITS = frozenset({"rate_limit", "read_windows", "budget"})
-SHORTEST_HIDDEN = 3  # a shorter text from outside would be found in every statement
+# A shorter text from outside would be found in every statement.
+SHORTEST_HIDDEN = 3
 CONNINFO = re.compile(r"\b(host|hostaddr|port|dbname)\s*=\s*('[^']*'|\S+)")
 
 
 def export_fingerprint(config: RivetConfig, export: Export) -> str:
     """Hash all that decides what a run reads and writes, query texts and the place of the source among it.
 
-    Secrets are left out, so that a rotated password spoils no plan. So are keys that only say when an export runs and
-    who is told.
+    Left out are secrets, and keys that only say when an export runs and who is told.
 
     Raises:
         ConfigError: the variable or file that says where the source is cannot be read.
     """
+    # Secrets are left out, so that a rotated password spoils no plan.
     _, source = config.source_of(export)
     shards = [source_of_shard(export, ("", source), shard)[1] for shard in export.shards or ()]
     document = {

@@ -90,6 +90,7 @@ def plan_exports(
     exports = [
         (export, due(config, export, partitions or None)) for export in choose_exports(config, names, partitions)
     ]
+    # All at once: a check shares its sessions among exports, and asks each source for its connections once.
     judged = {each.export: each for each in checker(config, [export.name for export, _ in exports])}
     state = state_of(config)
     desk = _Desk(config, state, at, collect_hidden(config, params or {}))
@@ -99,6 +100,7 @@ def plan_exports(
             try:
                 entries.append(_entry(desk, export, keys, judged.get(export.name)))
             except RivetError as error:
+                # One that cannot be planned is told beside the plan: the others are no less right for it.
                 unplanned.append(Unplanned(export.name, error))
     finally:
         state.close()

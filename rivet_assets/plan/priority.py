@@ -2,9 +2,6 @@
 
 Belongs here: scores, classes, waves, and the gates between a plan and its application. Not here: finding the facts
 (`facts.py`), the sealed file (`artefact.py`), running (`launch/apply_plan.py`).
-
-The contract names four classes of cost and not their bounds; ours are those of its own signals and verdicts, 100,000,
-1 million and 10 million rows (2026-11).
 """
 
 from __future__ import annotations
@@ -48,13 +45,16 @@ POINTS: Mapping[str, int] = {
 CLASSES: Sequence[tuple[int, Class]] = ((70, "high"), (40, "medium"), (0, "low"))
 WAVES: Sequence[tuple[int, int]] = ((75, 1), (55, 2), (35, 3), (0, 4))
 # Fewest rows of each, dearest first. Rows nobody has counted may be many, but most tables are small.
+# The contract names four classes of cost and not their bounds; ours are those of its own signals and verdicts, 100,000,
+# 1 million and 10 million rows (2026-11).
 COSTS: Sequence[tuple[int, Cost]] = ((10_000_000, "very high"), (1_000_000, "high"), (100_000, "medium"), (0, "low"))
 COST_OF_UNKNOWN: Cost = "medium"
 # So many exports of a cost run side by side inside a wave.
 ABREAST: Mapping[Cost, int] = {"low": 10, "medium": 3, "high": 2, "very high": 2}
 
 FEW_ROWS, MANY_ROWS, LARGE_ROWS = 100_000, 10_000_000, 1_000_000
-RUNS_THAT_SAY = 3  # history shorter than this says nothing of retries and duration
+# History shorter than this says nothing of retries and duration.
+RUNS_THAT_SAY = 3
 RETRY_RATE, LONG_SECONDS, MANY_WARNINGS = 0.3, 300.0, 3
 NARROW = timedelta(days=7)
 SILENT = timedelta(hours=1)  # a plan of this age is applied without a word
@@ -212,6 +212,7 @@ def age_gates(*, created_at: datetime, expires_at: datetime, at: datetime) -> tu
     if at >= expires_at:
         text = f"the plan of {_minute(created_at)} expired at {_minute(expires_at)}"
         return [StaleReason("expired", text, exit_code=1)], ""
+    # Clocks of two machines may differ by a little; by an hour, one of them is wrong, and so is the age of the plan.
     if created_at - at > SILENT:
         text = f"the plan was made at {_minute(created_at)}, which is in the future; compare the clocks"
         return [StaleReason("from_the_future", text, exit_code=1)], ""
@@ -225,6 +226,7 @@ def world_gates(export: str, planned: Standing, now: Standing) -> list[StaleReas
     gates = []
     if planned.fingerprint != now.fingerprint:
         gates.append(StaleReason("config", "its configuration is not the planned one", export))
+    # Without columns there is nothing to compare: they would all count as removed.
     if now.lost:
         gates.append(StaleReason("relation", f"what it reads is not there as planned: {now.lost}", export))
     else:

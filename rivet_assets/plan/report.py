@@ -17,7 +17,8 @@ from rivet_assets.run.words import human_bytes, window_words
 # What becomes of an export's folder, as reviewers of migrations read it.
 ADDS, REPLACES, NOTHING = "+", "~", "="
 SEVERITIES: Mapping[str, Severity] = {"warning": "warn", "drift": "warn"}
-MOST_SHOWN = 3  # windows and chunks of one export, on the terminal; all of them are in the artefact
+# Windows and chunks of one export, on the terminal; all of them are in the artefact.
+MOST_SHOWN = 3
 
 
 def render(artefact: PlanArtefact, unplanned: Sequence[Unplanned] = ()) -> Report:
@@ -82,7 +83,8 @@ def metadata(entry: PlanEntry) -> dict[str, str | int | float]:
 
 def _entry(entry: PlanEntry) -> Section:
     order, told, found = entry.prioritization, entry.diagnostics, entry.computed
-    source = " ".join(dict.fromkeys((entry.source_type, entry.source_name)))  # a source without a name is called so
+    # A source without a name is called so.
+    source = " ".join(dict.fromkeys((entry.source_type, entry.source_name)))
     title = f"{_sign(entry)} {entry.export_name} ({source}, {entry.strategy})"
     lines = [
         ("verdict", told.verdict),

@@ -2,10 +2,6 @@
 
 Belongs here: waves, limits by cost, pools, exports that want to be alone. Not here: what a turn does
 (`launch/apply_plan.py`).
-
-Threads, because Dagster's in-process runs are made side by side in one process and share its Spark session; measured
-2026-11 with six runs of one Dagster version. Daemon threads, because only the main thread hears a Ctrl-C: it leaves
-them behind as a kill would, which every export survives.
 """
 
 from __future__ import annotations
@@ -60,6 +56,9 @@ def run_turns(turns: Sequence[Turn], work: Callable[[Turn], None], *, pool: int 
 
     A single turn, or a pool of one, stays in the calling thread.
     """
+    # Threads, because Dagster's in-process runs are made side by side in one process and share its Spark session;
+    # measured 2026-11 with six runs of one Dagster version. Daemon threads, because only the main thread hears a
+    # Ctrl-C: it leaves them behind as a kill would, which every export survives.
     if len(turns) == 1 or pool == 1:
         for turn in order(turns, pool=pool):
             work(turn)

@@ -36,6 +36,7 @@ def compute_windows(
     move = looked.seen[0].extract.cursor if looked.seen[0:1] and looked.seen[0].extract else None
     return Computed(
         windows=planned,
+        # A sum of those that are known alone would pass for the whole.
         chunk_count=sum(known) if known and len(known) == len(counts) else None,
         chunk_ranges=planned[0].chunk_ranges if len(planned) == 1 else (),
         cursor_snapshot=held.boundary,
@@ -94,6 +95,7 @@ def _rows(seen: PlannedExtract, looked: SourceLook) -> int | None:
     if move is not None and move.low is not None and move.high in (None, move.low):
         return 0
     is_whole = extract.window.kind in ("all", "snapshot") and BESIDE not in extract.window.key
+    # The planner's guess is of one statement, so it stands for the whole only where there is one chunk.
     if is_whole or (move is not None and move.low is None):
         whole = extract.relation.rows_estimate
         return whole if whole is not None or seen.explained is None or len(extract.chunks) > 1 else seen.explained.rows

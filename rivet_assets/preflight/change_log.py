@@ -47,7 +47,8 @@ def log_findings(export: Cdc, source: Source, config: RivetConfig, state: State 
     try:
         with open_for_look(export, source, deployment=deployment) as log:
             found = log.preflight()
-            with suppress(RivetError):  # a log that is not ready was judged; one that is busy knows its own source
+            # A log that is not ready was judged; one that is busy knows its own source.
+            with suppress(RivetError):
                 identity = log.survey().identity
     except SourceLost:
         raise

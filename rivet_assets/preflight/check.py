@@ -5,7 +5,7 @@ plan (`facts.py`), its change log (`change_log.py`), whose state and files it wo
 judging (`verdict.py`), words and exit codes (`report.py`).
 
 No table is gone through, and nothing is changed. Exports of one source share a few sessions; a session that an error
-broke is renewed. A store of state is read where there is one, for the cursors in it, and never created.
+broke is renewed.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def check_exports(config: RivetConfig, names: Sequence[str] = (), *, with_types:
     """
     wanted = {config.export(name).name for name in names}
     exports = [export for export in config.exports if not names or export.name in wanted]
+    # Before anything connects: an export whose driver is missing must not keep the others from being looked at.
     lacking = {export.name: error for export in exports if (error := missing_extras(config, [export])) is not None}
     ready = [export for export in exports if export.name not in lacking]
     state = _state(config)
@@ -125,6 +126,7 @@ def _no_answer(answer: object) -> CheckFailed:
 
 def _state(config: RivetConfig) -> State | None:
     """Open the store where there is one; a check that cannot read it goes on without."""
+    # A store of state is read where there is one, for the cursors in it, and never created.
     url = state_url(config.state_url, folder=config.folder)
     if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
         return None
@@ -147,6 +149,7 @@ class _Look:
         # Names of their own for each call: another one may be under way in this process.
         call = secrets.token_hex(3)
         gauges = {name: partial(_pressure, source) for name, (source, _) in places.items()}
+        # Connections are counted before our own sessions are opened, which would count among them.
         pressures = side_by_side({f"gauge {call} {name}": ask for name, ask in gauges.items()}, seconds=EACH_SECONDS)
         found: dict[str, Checked] = {}
         lanes: dict[str, list[Export]] = {}
@@ -156,6 +159,7 @@ class _Look:
             for number, lane in enumerate(into_lanes(exports, most=SESSIONS, each=EXPORTS_PER_SESSION)):
                 ask = f"check {call} {name} {number}"
                 lanes[ask], asks[ask] = lane, partial(self.lane, source, lane, known, found)
+        # A second more for each export of the longest lane, so that many of them are not taken for a silent source.
         longest = max(map(len, lanes.values()), default=0)
         for ask, answer in side_by_side(asks, seconds=EACH_SECONDS + longest).items():
             for export in lanes[ask]:
@@ -176,10 +180,12 @@ class _Look:
                     while pending:
                         export = pending.pop(0)
                         checked = found[looked_at_as(export)] = self.one(export, source, session, pressure, identity)
-                        if checked.error is not None:  # which may have broken the session
+                        # An error may have broken the session.
+                        if checked.error is not None:
                             break
             except RivetError as error:
                 if not is_connected:
+                    # Nothing was ever connected: the next try would wait for the same time-out, once per export.
                     found.update({looked_at_as(export): Checked(export.name, error=error) for export in pending})
                     return
 
@@ -214,7 +220,8 @@ class _Look:
             return Checked(export.name, types=refused.types, error=refused.error)
         except RivetError as error:
             return Checked(export.name, error=error)
-        except Exception as error:  # one export's bug must not hide what the others are like; its text may hold secrets
+        except Exception as error:
+            # One export's bug must not hide what the others are like; its text may hold secrets.
             return Checked(export.name, error=_no_answer(error))
 
     def _table(self, export: Export, table: str | None, place: PreflightContext) -> _Table:
@@ -241,6 +248,8 @@ class _Look:
         except UnsupportedColumn as error:
             if not self.with_types:
                 raise
+            # Described once more with the refused columns as text, so that all that is wrong is told at once, and not
+            # one column a run.
             lenient = replace(
                 rules,
                 on_unsupported="text",
@@ -261,6 +270,7 @@ def _hide_params(explained: Explained, export: Export) -> str:
     """Return the statement with the names of the query's parameters where their values stand: one may be a secret."""
     statement = explained.statement
     for name, value in export.params.items():
+        # As they stand in SQL, with doubled quotes: parameters were put in as literals.
         statement = statement.replace("'" + value.replace("'", "''") + "'", f":{name}")
     return statement
 

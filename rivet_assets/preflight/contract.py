@@ -52,7 +52,8 @@ def check_contract(config: RivetConfig, name: str) -> CheckedContract:
     relation, shaped = look(config, export)
     verdict = columns_verdict(export.contract, shaped, relation)
     counted = export.contract.counted(shaped)
-    RowRuleCount(shaped, counted)  # raises, as the next one
+    # Raises, as the next one.
+    RowRuleCount(shaped, counted)
     RowsAside(shaped, counted.aside)
     rules = len(contract_rules(export.contract))
     return CheckedContract(name, verdict, rules, export.contract.not_checked)
@@ -75,7 +76,8 @@ def look(config: RivetConfig, export: Export) -> tuple[Relation, pa.Schema]:
     source = config.source_of(export)[1]
     for shard in tuple(export.shards or ())[:1]:  # all have one shape
         source = source_of_shard(export, ("", source), shard)[1]
-    paced = pace(source.tuning, export.tuning).model_copy(update={"max_retries": 0})  # someone waits for the answer
+    # Someone waits for the answer.
+    paced = pace(source.tuning, export.tuning).model_copy(update={"max_retries": 0})
     with source.session(application="rivet contract", pace=paced, snapshot=False) as session:
         relation = session.describe(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()

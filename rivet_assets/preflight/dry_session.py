@@ -3,11 +3,9 @@
 Belongs here: what stands in for counts, bounds and horizons while an export is only checked. Not here: planning
 (`modes/`), which is the real one, and what is made of the plan (`check.py`, `verdict.py`).
 
-MIN and MAX are read only where an index leads with the column: two look-ups. Otherwise bounds come from the planner's
-statistics or a sample of blocks (some 20,000 rows); where there are none, from values made up to give a statement of
-the same shape, and `KeyEnds` says so. Counts are the catalog's estimates. The horizon is the newest value: waiting for
-open transactions is for runs. MySQL and SQLite cut by walking the whole key, so their chunks are cut evenly between its
-ends instead.
+Bounds are read where an index leads with the column; else they come from the planner's statistics or a sample of blocks
+(some 20,000 rows); where there are none, from values made up to give a statement of the same shape, and `KeyEnds` says
+so. Counts are the catalog's estimates. The horizon is the newest value: waiting for open transactions is for runs.
 """
 
 from __future__ import annotations
@@ -28,7 +26,8 @@ from rivet_resources.contracts.source import Bounds, Horizon, Page, Session, Sou
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.statements import conjunction
 
-SAMPLED = 20  # bounds asked for where only the two outer ones are wanted
+# Bounds asked for where only the two outer ones are wanted.
+SAMPLED = 20
 MOST_PIECES = 256  # that are cut here; more would only cost time, and the first is enough to explain
 
 
@@ -104,6 +103,7 @@ class DrySession:
     def bounds(self, relation: Relation, expression: str, *, where: str = "") -> Bounds:
         """Return the ends of an indexed column; estimates of any other one, and no NULLs."""
         column = relation.column(expression)
+        # MIN and MAX are read only where an index leads with the column: two look-ups.
         if not where and column is not None and column.name in relation.indexed:
             found = self._session.bounds(relation, expression)
             self.is_empty = found.low is None
@@ -132,6 +132,8 @@ class DrySession:
             return self._session.horizon(relation, expression, column, after=after, lag_seconds=lag_seconds)
         if relation.column(expression) is not None:
             high = self.bounds(relation, expression).high
+            # Where nothing is new now, one value further: else the plan would have no statement that could be
+            # explained.
             return Horizon(beyond(after, column) if high is None or high == after else high)
         made = make_up_bounds(column, rows=relation.rows_estimate)
         return Horizon(made[1] if made else after)
@@ -150,6 +152,7 @@ class DrySession:
 
     def _even(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
         """Cut whole numbers evenly between their ends; () for anything else."""
+        # MySQL and SQLite cut by walking the whole key, so their chunks are cut evenly between its ends instead.
         if pieces < 2 or not pa.types.is_integer(column.arrow):
             return ()
         ends = self.bounds(relation, column.name)
@@ -184,11 +187,7 @@ class DrySession:
 
 
 class DrySource:
-    """A source whose settings are the real one's and whose pages are one row of made-up values.
-
-    A poll reads the place of its last row while it plans; here that row is made up, so that its statement has the
-    same shape.
-    """
+    """A source whose settings are the real one's and whose pages are one row of made-up values."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -207,6 +206,8 @@ class DrySource:
         wait: Wait,
     ) -> Generator[Page, None, None]:
         """Yield one page of one row, read from nowhere."""
+        # A poll reads the place of its last row while it plans; here that row is made up, so that its statement has the
+        # same shape.
         cells = [_cell(column) for column in columns]
         table = pa.table(cells, schema=pa.schema([(column.name, column.arrow) for column in columns]))
         yield Page(table=table, special={}, statement_ms=0.0)

@@ -55,6 +55,8 @@ def see(export: Export, relation: Relation, place: PreflightContext) -> Prefligh
     Raises:
         RivetError: what a run would raise while planning; or the source does not explain the statement.
     """
+    # The real planning on a dry session: what is judged are the statements that a run would send, not a copy of its
+    # rules.
     session, source = dry(place.session, place.source)
     cursor = export.cursor_for_plan(place.cursor, partial(_later_value, relation, place.source.facts))
     planning = Planning(
@@ -90,6 +92,7 @@ def _facts(
     is_there, stored = column is not None and not is_made, is_stored(relation, place.source.facts)
     wanted = [name, *(key for key in relation.key if key != name)] if is_there and stored else []
     chunks = len(extract.chunks) if not export.answers.cuts else max(len(extract.chunks), session.pieces)
+    # Bounds were made up, so the number of pieces was as well.
     if export.answers.by_ranges and session.ends is None and not session.is_empty:
         chunks = 0
     return VerdictFacts(
@@ -107,6 +110,7 @@ def _facts(
         is_indexed=is_there and name in relation.indexed,
         is_nullable=is_there and column is not None and column.nullable and stored,
         index_columns=tuple(quote(each) for each in wanted),
+        # PostgreSQL's names have at most 63 bytes, MySQL's 64 characters.
         index_name=quote(f"rivet_{export.name}_{name}"[:60]),
         key=relation.key,
         reader=chunk.reader if chunk is not None else "",
@@ -147,10 +151,8 @@ def is_stored(relation: Relation, engine: EngineFacts) -> bool:
 
 
 def _later_value(relation: Relation, engine: EngineFacts, column: str) -> str | None:
-    """Return a value that a later run might begin at; None: the first run's statement tells all.
-
-    Of a query only the planner can tell whether an index serves it, so one that never ran is planned as a later run.
-    """
+    """Return a value that a later run might begin at; None: the first run's statement tells all."""
+    # Of a query only the planner can tell whether an index serves it, so one that never ran is planned as a later run.
     made = make_up_bounds(relation.column(column), rows=None)
     return made[0] if made and not is_stored(relation, engine) else None
 

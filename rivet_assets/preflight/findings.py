@@ -2,10 +2,6 @@
 
 Belongs here: one function per warning of `contract.md`, section 13.1, and the plan rules that are no faults of the
 file. Not here: the verdict (`verdict.py`), faults (`config/load.py`), what a change log demands (`doctor/examine.py`).
-
-Plan rules `stdout-no-split`, `stdout-no-chunked` and `stdout-no-keyset` are faults of the configuration here
-(RIVET_CONFIG_STDOUT_SPLIT, RIVET_CONFIG_STDOUT_CHUNKED), and `quality-chunked-partial` cannot happen: quality judges
-the whole window.
 """
 
 from __future__ import annotations
@@ -22,7 +18,8 @@ TASK_MB, BUDGET_MB = 450, 2048
 PAGE_MB = 32  # of Arrow, the most a page aims at; twice while it is decoded
 WINDOW_MB = 256  # of the source, in one chunk
 SPARSE_DENSITY, SPARSE_CHUNKS = 0.1, 10
-SCANNED_PER_SECOND = 100 * MIB  # assumed of a disk that others use too; says when a timeout is worth a thought
+# Assumed of a disk that others use too; says when a timeout is worth a thought.
+SCANNED_PER_SECOND = 100 * MIB
 UNIQUE_ROWS = 10 * MILLION
 
 
@@ -204,6 +201,9 @@ def stdout_cursor(plan: PreflightPlan) -> Iterator[Finding]:
         )
 
 
+# Plan rules `stdout-no-split`, `stdout-no-chunked` and `stdout-no-keyset` are faults of the configuration here
+# (RIVET_CONFIG_STDOUT_SPLIT, RIVET_CONFIG_STDOUT_CHUNKED), and `quality-chunked-partial` cannot happen: quality judges
+# the whole window.
 RULES: Sequence[Warn] = (
     connections,
     memory,

@@ -96,6 +96,7 @@ def contract_lines(rules: Iterable[JudgedRule]) -> Iterator[str]:
     for severity, told in LINES:
         if names := [rule.check for rule in rules if rule.severity == severity]:
             yield f"{told}: {', '.join(names)}"
+    # Each cost once, in the order in which it first comes.
     for cost in dict.fromkeys(rule.cost for rule in rules if rule.cost not in (ONE_PASS, BEFORE)):
         yield f"{cost}: {', '.join(rule.check for rule in rules if rule.cost == cost)}"
 

@@ -33,6 +33,7 @@ from rivet_resources.schema_registry.errors import SchemaUnreadable
 from rivet_resources.schema_registry.languages.language import breaks, language
 from rivet_resources.shape.shape import EXPORTED_AT, ROW_HASH
 
+# Types are inferred from this much: a number that becomes a text further down is not seen.
 SAMPLE_BYTES = 16 << 20
 CODES = ("RIVET_CONFIG_SCHEMA_REGISTRY",)
 
@@ -58,6 +59,8 @@ def columns_of(config: RivetConfig, export: Export) -> pa.Schema:
         TransformError: a step does not fit the columns.
     """
     asked = export.meta_columns
+    # Rivet's own columns stand in the parts as well, behind those of the table, so they belong to the schema that
+    # readers are promised.
     own = [*([EXPORTED_AT] if asked.exported_at else []), *([ROW_HASH] if asked.row_hash is not False else [])]
     return pa.schema([*look(config, export)[1], *own])
 
@@ -119,13 +122,17 @@ def register(config: RivetConfig, name: str, *, rule: Compatibility | None) -> R
         SchemaIncompatible, SchemaRegistryError
     """
     export = config.export(name)
+    # Whoever types the command is the one that `auto_register: false` waits for.
     gate = replace(gate_of(config, export), may_register=True)
     columns = columns_of(config, export)
     gate.forget()
     if rule is None:
         return gate.register(gate.agree(columns))
+    # The registry judges by its own rule as well, and would refuse what the user has just allowed, so for this once it
+    # is given theirs.
     with _once(gate.registry, gate.subject, rule):
         proposal = replace(gate, rule=rule).agree(columns)
+        # Without a rule of the gate's: the subject's is the user's already, and goes again when the block ends.
         registered = replace(gate, rule=None).register(proposal)
     gate.forget()
     return registered
@@ -134,6 +141,7 @@ def register(config: RivetConfig, name: str, *, rule: Compatibility | None) -> R
 @contextmanager
 def _once(registry: SchemaRegistry, subject: str, rule: Compatibility) -> Iterator[None]:
     """Let a rule hold for a subject until the block ends."""
+    # Its own alone: putting back what holds for all would make that the subject's own rule.
     before = registry.own_compatibility(subject)
     registry.set_compatibility(subject, rule)
     try:
@@ -233,6 +241,7 @@ def _schema_of_file(path: Path) -> pa.Schema:
     if suffix == ".parquet":
         return pq.read_schema(path)
     if suffix == ".csv":
+        # Opened as a stream: the types are known when the first block is, however large the file.
         with csv.open_csv(path, read_options=csv.ReadOptions(block_size=SAMPLE_BYTES)) as reader:
             return reader.schema
     if suffix in (".ndjson", ".jsonl"):

@@ -166,6 +166,7 @@ def rows_at_most(facts: VerdictFacts) -> int | None:
     """Return the rows as estimated; of a table without statistics, the most that its size allows."""
     if facts.rows is not None or facts.size_bytes is None:
         return facts.rows
+    # An upper bound serves: what is harmless at most is harmless, and the text says that statistics are missing.
     return facts.size_bytes // LEAST_ROW_BYTES
 
 
@@ -178,6 +179,8 @@ def access_of(facts: VerdictFacts) -> tuple[Access, str]:
     seen = facts.explained
     large = (rows_at_most(facts) or SMALL_ROWS) >= SMALL_ROWS
     if facts.is_indexed:
+        # A planner that declines an index counts as no index, but only where each statement asks for a small part of a
+        # large table: of a half of it a scan is the better way, and of a small one it costs nothing.
         is_small_part = facts.narrows and (not facts.answers.by_ranges or not 1 <= facts.chunks <= MANY_PIECES)
         if seen is not None and seen.scan == "scan" and is_small_part and large:
             return _access_without_index(facts), f"an index begins with {facts.column}, but the planner does not use it"
@@ -189,6 +192,8 @@ def access_of(facts: VerdictFacts) -> tuple[Access, str]:
 
 
 def _access_without_index(facts: VerdictFacts) -> Access:
+    # An unindexed cursor goes through the whole table once a run, an unindexed chunk or time column once a chunk or
+    # window: that is what counts, not whether there is an index.
     is_once = facts.answers.keeps_cursor or (facts.answers.by_ranges and facts.chunks == 1)
     return "once" if is_once else "each"
 
@@ -210,6 +215,7 @@ def create_index(facts: VerdictFacts) -> str:
     if not facts.relation or not facts.index_columns:
         return ""
     engine = facts.engine
+    # PostgreSQL takes no CREATE INDEX CONCURRENTLY on a partitioned table.
     pattern = (engine.create_partitioned_index if facts.parts > 1 else "") or engine.create_index
     return pattern.format(name=facts.index_name, relation=facts.relation, columns=", ".join(facts.index_columns))
 
@@ -276,7 +282,8 @@ def _parallel(facts: VerdictFacts, access: Access) -> tuple[int, str]:
 def free_connections(facts: VerdictFacts) -> int | None:
     """Return how many connections tasks may take: three are left to people, as PostgreSQL reserves; None: unknown."""
     free = None
-    if facts.connections is not None and facts.connections_limit:  # 0: no limit of its own
+    # 0: no limit of its own.
+    if facts.connections is not None and facts.connections_limit:
         free = facts.connections_limit - facts.connections - 3
     known = [each for each in (free, facts.own_limit) if each is not None]
     return min(known) if known else None

@@ -20,7 +20,8 @@ TAGS: Mapping[str, str] = {
     "dagster/auto_materialize": "automation",
     "dagster/backfill": "backfill {}",
 }
-RIVET_ACTOR = "rivet/actor"  # tag of runs that a command started: whoever typed it
+# Tag of runs that a command started: whoever typed it.
+RIVET_ACTOR = "rivet/actor"
 
 
 def command_line() -> str:

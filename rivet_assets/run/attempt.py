@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from rivet_resources.state.store import State
 
 Tell = Callable[[str], None]  # one line for the log of the run
-WHOLE = "all"  # lease of exports that have one window at a time, whatever its key will be
+# Lease of exports that have one window at a time, whatever its key will be.
+WHOLE = "all"
 
 
 @dataclass(frozen=True)
@@ -157,20 +158,28 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
     """
     started_at, site = datetime.now(UTC), site.at(window)
     window = site.planned_window(window)
+    # Before the lease: a backfill that was told to end must not begin its next window, and has nothing to give back
+    # yet.
     interruption.stop_here()
     run_id = new_run_id(site.export.name, started_at)
+    # One lease for all windows of a moving cursor: two runs at once would read the same rows, and only one could
+    # commit.
     key = window.key if window else WHOLE
     journal = Journal(site.state, run_id, site.export.name, tell=site.tell)
     with (
-        watched(site.observer, _observed(site, run_id, key, started_at)) as seen,  # first: it waits for others unleased
+        # First: it waits for others unleased.
+        watched(site.observer, _observed(site, run_id, key, started_at)) as seen,
+        # Before the source is asked for anything: who waits in vain must not have cost it a connection.
         site.state.lease(site.export.name, key, run_id) as lease,
         # Behind the lease: a run that finds its window busy leaves no record.
         record_run(site, run_id, key, started_at, journal=journal) as outcome,
         naming(site.shard),
     ):
         if site.begin_anew is not None:
+            # Under the lease: to forget a cursor while another run moves it would leave what that run saved.
             site.begin_anew(site.export)
         made = _stage(site, window, run_id, started_at, lease, journal)
+        # Before the block: a publish that fails is recorded with the figures of what was read for it.
         outcome.update(figures(made))
         journal.retried(made.staged.measures)
         journal.judged(made.verdicts, made.drift)
@@ -181,6 +190,8 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
         try:
             yield made
         except BaseException:
+            # What may be used again stays: after a failed publish the next run takes these chunks over and reads
+            # nothing. Not so what a rule refused: the rows themselves are wrong, and have to be read again.
             if made.is_refused or not made.staged.extract.resumable:
                 forget_staged(site, made.staged)
             raise
@@ -190,6 +201,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
         else:
             if site.observer is not None:
                 seen["seconds"]["publish"] = time.monotonic() - staged_at
+            # Only now, behind the block: of which database the state is counts once something of it is committed.
             remember(site, made.staged.extract)
 
 
@@ -228,12 +240,15 @@ def committed_cursor(site: Site) -> Cursor:
         return Cursor(None)
     manifests = current_manifests(site.root)
     cursor = resolve_cursor(manifests)
+    # The topic agrees with the store, or holds nothing yet.
     if held is not None and cursor in (None, held.value):
         return held
+    # Manifests may be of another file's export of the same name, whose cursor an earlier Rivet took.
     if not site.admission.is_adopting:
         refuse_unproven(site, manifests.values())
     if cursor is None:
         return Cursor(None)
+    # With the cursor, so that rows of its very value which are published already are left out, as without the loss.
     boundary = resolve_boundary(manifests) if site.export.answers.keeps_boundary else Boundary()
     site.state.rebuild(site.export.name, manifests.values(), cursor=cursor, boundary=boundary)
     site.tell(f"State of {site.export.name} was rebuilt from {len(manifests)} manifests; its cursor is {cursor!r}.")
@@ -257,9 +272,12 @@ def _stage(
     site: Site, window: Window | None, run_id: str, started_at: datetime, lease: Lease, journal: Journal
 ) -> Attempt:
     export, began = site.export, time.monotonic()
+    # One memory from plan to commit: the window's manifest is read here, and again only if a listing says it has
+    # changed.
     seen = None if isinstance(site.root, Topic) else Remembered(site.root)
     planned = pace(site.source.tuning, export.tuning)
     with (
+        # Permits before the connection: who has to wait for a share of the source's connections holds none meanwhile.
         site.exporter.permits(site.source, run_id=run_id, pace=planned, on_event=_waiting(site, journal)) as permits,
         ExitStack() as connected,
     ):
@@ -269,8 +287,11 @@ def _stage(
         relation = session.describe(
             table=export.table, query=export.query, params=export.params, rules=export.type_rules()
         )
+        # The first thing after the description, and before what may remove anything: a sweep at a place that holds
+        # another database's rows would take these for leftovers.
         provenance = site.admission.of(site, session, relation, seen=seen or site.root, window=window)
         before = window_manifest(seen or site.root, window) if window and site.root.keeps_manifests else None
+        # Before the extract: `fail` must cost the source no more than the catalog.
         drift = _judge_drift(site, relation)
         agreed = judge_columns(export, relation, window.key if window else WHOLE, journal)
         committed = committed_cursor(site)
@@ -291,6 +312,8 @@ def _stage(
         extract = replace(extract, provenance=provenance)
         if (finished := finished_in_topic(extract, root=site.root, state=site.state, tell=site.tell)) is not None:
             return Attempt(finished, lease, (), drift, None)
+        # Agreed before a row is read, registered when the window is ready: a schema that readers cannot take is refused
+        # while that costs nothing, and a window that a rule stops leaves no version behind.
         proposal = site.schemas.agree(registered_columns(extract)) if site.schemas is not None else None
         if extract.resumable:  # its finished chunks outlive the run
             remember(site, extract)
@@ -316,7 +339,9 @@ def _stage(
         staged = replace(staged, extract=replace(staged.extract, notes=(*staged.extract.notes, note)))
         journal.warned(note)
         site.tell(f"{export.name} {extract.window.key}: {note}.")
+    # From counts of the pass that wrote: nothing is read a second time, and nothing is visible yet.
     verdicts = (*agreed, *judge_window(export, staged, drift, root=site.root, state=site.state))
+    # Last before publishing, so that the window's manifest and messages name the id that the registry gave.
     if site.schemas is not None and proposal is not None and not blocks(verdicts) and not staged.is_nothing:
         staged = _registered(site.schemas, proposal, staged, site, journal)
     return Attempt(
@@ -386,7 +411,8 @@ def _judge_drift(site: Site, relation: Relation) -> Drift:
     shaped = planned(relation, export.steps).schema
     columns = [(field.name, str(field.type)) for field in shaped]
     baseline = baseline_of(export.name, state=site.state, root=site.root)
-    if site.shard:  # several at once have no commit to be compared with, the first time
+    # Several at once have no commit to be compared with, the first time.
+    if site.shard:
         baseline = baseline or site.admission.first_columns(columns)
     drift = compare(baseline, columns)
     judge(drift, export.on_schema_drift, export=export.name, relation=relation.name)
@@ -408,10 +434,12 @@ def record_run(
     """
     journal = journal or Journal(site.state, run_id, site.export.name, tell=site.tell)
     outcome: dict[str, Any] = {"status": "success"}
+    # Marks earlier runs of the export whose process is dead: nobody else does.
     site.state.begin_run(RunRecord(run_id, site.export.name, key, started_at, mode=site.export.mode))
     try:
         yield outcome
     except BaseException as error:
+        # What fails because the process was told to end is no failure of the export: it counts as interrupted.
         outcome["status"] = interruption.status_of(error)
         outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": safe_text(error)}
         if isinstance(error, GateRefused):
@@ -423,6 +451,7 @@ def record_run(
         finished_at = datetime.now(UTC)
         outcome["duration_ms"] = round((finished_at - started_at).total_seconds() * 1000)
         status = outcome.pop("status")
+        # The journal first: once the row says that the run has ended, people read what it wrote.
         journal.completed(status, outcome)
         site.state.finish_run(run_id, status, finished_at=finished_at, **outcome)
 
@@ -449,7 +478,8 @@ def figures(made: Attempt) -> dict[str, Any]:
         "longest_statement_ms": measures.longest_statement_ms,
         "cpu_seconds": measures.cpu_seconds,
         "peak_mb": measures.peak_mb,
-        "validated": True,  # every part was read back before it was staged
+        # Every part was read back before it was staged.
+        "validated": True,
         "quality_passed": not made.is_refused,
         "schema_changed": bool(made.drift),
         "degraded": measures.retries > 0 or staged.harm.get("steps_down", 0) > 0,

@@ -3,8 +3,6 @@
 Belongs here: asking the state store and, where it may not know the last commit, the manifests. Not here: the comparison
 and the policies (`drift.py`).
 
-The store is told of a commit last of all. A run that died before that, and a store that was lost, leave manifests whose
-rows stand beside the next window's, so their columns count.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ if TYPE_CHECKING:
 
 # Ours: switching them is no drift of the source.
 META_COLUMNS = frozenset({"_rivet_exported_at", "_rivet_row_hash", *(field.name for field in ENVELOPE)})
-RUNS_LOOKED_AT = 50  # back to the last one that ended well; those that skipped an empty window tell nothing
+# Back to the last one that ended well; those that skipped an empty window tell nothing.
+RUNS_LOOKED_AT = 50
 
 
 def baseline_of(export: str, *, state: State, root: Root, without: Collection[str] = META_COLUMNS) -> Columns | None:
@@ -37,6 +36,8 @@ def baseline_of(export: str, *, state: State, root: Root, without: Collection[st
         ManifestUnreadable, StateError
     """
     columns = state.schema(export)
+    # The store is told of a commit last of all. A run that died before that, and a store that was lost, leave manifests
+    # whose rows stand beside the next window's, so their columns count.
     if columns is None or _may_have_died(export, state):
         newest = _newest(export, state, root)
         if newest is not None and not (columns and _is_recorded(newest, state)):
@@ -64,6 +65,7 @@ def _newest(export: str, state: State, root: Root) -> Manifest | None:
     if not root.keeps_manifests:
         return None
     reset_at = _reset_at(export, state)
+    # A reset forgot the columns on purpose; manifests of before still have them.
     known = [each for each in current_manifests(root).values() if reset_at is None or each.finished_at > reset_at]
     return max(known, key=lambda each: each.finished_at, default=None)
 

@@ -102,7 +102,8 @@ def checkpoints_of(export: Cdc, *, state: State, folder: Path) -> Checkpoints:
     """Return the place where the export's position is kept: a file if it names one, else the state store."""
     if export.cdc.checkpoint is None:
         return state_checkpoints(state)
-    return file_checkpoints(os.path.join(folder, export.cdc.checkpoint))  # a slash at its end says: a folder
+    # A slash at its end says: a folder.
+    return file_checkpoints(os.path.join(folder, export.cdc.checkpoint))
 
 
 def checkpoint_key(export: Cdc, source_name: str) -> str:
@@ -121,15 +122,19 @@ def run_drain(site: DrainSite) -> Drained:
     run_id = new_run_id(export.name, started_at)
     with (
         watched(site.observer, _observed(site, run_id, started_at)) as seen,
+        # One drain per export, as one position is moved: the lease tells soon, the checkpoint's generation fences for
+        # good.
         site.state.lease(export.name, LEASE, run_id) as lease,
         _record_runs(site, RunRecord(run_id, export.name, LEASE, started_at, mode=export.mode)) as (outcome, tables),
     ):
+        # Before anything is forgotten or asked of the log: a closed reading window leaves all as it is.
         refuse_now(
             site.source, name=f"Export {export.name}", state=site.state, pace=pace(site.source.tuning, export.tuning),
             at=started_at,
         )  # fmt: skip
         if site.begin_anew is not None:
             site.begin_anew(site.export)
+        # Behind `begin_anew`, which forgets the checkpoint that the plan's first step would go on from.
         plan = plan_of(site, run_id, started_at)
         roots = site.roots
         hands = DrainServices(
@@ -145,6 +150,7 @@ def run_drain(site: DrainSite) -> Drained:
             scratch=Path(tempfile.gettempdir()),
             tell=site.tell,
             step=site.step,
+            # Between windows only: one that is begun is small, and its end is the next place where nothing is lost.
             is_asked_to_end=ends_at_closing(site.source, site.is_asked_to_end),
             end_within=site.end_within,
             registered=_Registering(site),
@@ -236,6 +242,7 @@ def _message_keys(site: DrainSite) -> dict[str, tuple[str, ...]]:
                     f"Export {export.name}: table {table} has no key, so its changes would be of no row. Name the "
                     f"columns that tell its rows apart as `destination: {{key: […]}}`."
                 )
+            # Asked of the catalog: a log tells a row by its replica identity, which may be the whole row.
             keys[table] = relation.key
     return keys
 
@@ -251,6 +258,7 @@ class _Registering:
         """Return what registers the columns of a table's rows; None where they are plain JSON."""
         if table not in self.gates:
             gate = self.site.schemas(self.site.export.of_table(table))
+            # Asked once per table and drain; the gate itself remembers what was agreed.
             self.gates[table] = None if gate is None else lambda schema: gate.register(gate.agree(schema))
         return self.gates[table]
 
@@ -274,6 +282,8 @@ class _Copies:
             self.site.costs.append(staged.harm)
             return staged
         application = f"rivet:{self.plan.export}"
+        # Without a first copy the window holds no row. It is committed all the same: its manifest is where the chain
+        # begins, and its schema what the next window is compared with.
         with self.site.source.session(application=application, pace=self.plan.pace, snapshot=False) as session:
             extract = replace(self._extract(session, table, position, absent, tasks=1), chunks=(), notes=())
         root = self.roots[table]
@@ -301,6 +311,8 @@ class _Copies:
     def _extract(self, session: Session, table: str, position: Position, absent: frozenset[str], *, tasks: int) -> Any:
         export = self.site.export.of_table(table)
         relation = session.describe(table=table, query=None, params={}, rules=export.type_rules())
+        # Columns that the log does not carry: a copy that has them would show values which no change ever brings up to
+        # date.
         kept = tuple(column for column in relation.columns if column.name not in absent)
         relation = replace(relation, columns=kept)
         return export.extract(
@@ -326,8 +338,6 @@ class _Judge:
     def __call__(self, table: str, staged: Staged, *, is_between: bool = False) -> None:
         """Judge by the export's policy, and tell; columns that came and went within a window only `fail` refuses.
 
-        A window that is read again begins with columns older than the baseline, which `evolve` must let pass.
-
         Raises:
             DriftRefused: nothing was published, and the position is where it was.
         """
@@ -338,6 +348,7 @@ class _Judge:
         schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
         now = [(each.name, str(each.type)) for each in schema if each.name not in OUR_COLUMNS]
         drift = compare(baseline, now)
+        # A window that is read again begins with columns older than the baseline, which `evolve` must let pass.
         if is_between and export.on_schema_drift != "fail":
             return
         judge(drift, export.on_schema_drift, export=name, relation=table)
@@ -359,6 +370,7 @@ def _record_runs(site: DrainSite, run: RunRecord) -> Iterator[tuple[dict[str, An
     with ExitStack() as stack:
         site.state.begin_run(run)
         stack.callback(_finish, site, run.run_id, outcome, run.started_at)
+        # Callbacks run in reverse: the tables' runs end before the drain's own, whose row says that all is over.
         stack.callback(tables.finish, outcome)
         try:
             yield outcome, tables
@@ -406,7 +418,8 @@ def _figures(site: DrainSite, drained: Drained) -> dict[str, Any]:
         "longest_statement_ms": measures.longest_statement_ms,
         "cpu_seconds": measures.cpu_seconds,
         "peak_mb": measures.peak_mb,
-        "validated": True,  # every part was read back before it was staged
+        # Every part was read back before it was staged.
+        "validated": True,
         "schema_changed": bool(site.drifts),
         "degraded": measures.retries > 0,
         "source_type": site.source.type,

@@ -56,6 +56,7 @@ def judge(drift: Drift, policy: Policy, *, export: str, relation: str) -> None:
     Raises:
         DriftRefused: nothing was read and the baseline stays as it was.
     """
+    # `evolve` takes what readers of older windows can stand: a column more, which is NULL where it was not there yet.
     refused = drift if policy == "fail" else Drift((), drift.removed, drift.retyped) if policy == "evolve" else Drift()
     if refused:
         word = f"{policy}, which takes added columns alone" if policy == "evolve" else policy

@@ -3,9 +3,7 @@
 Belongs here: hearing a signal, ending in time and without a word too many, the gentle end of a drain. Not here: what is
 said (`cli/main.py`), what a run that was interrupted leaves (`attempt.py`: nothing that a reader sees).
 
-Dagster and PySpark put handlers of their own in place while they work, and an exception that a handler raises in the
-middle of a call to the JVM leaves half an answer behind, which the next call reads as its own: so handlers cannot be
-trusted alone. Python writes each signal to a file besides (`signal.set_wakeup_fd`), and a thread reads that one.
+Python writes each signal to a file besides (`signal.set_wakeup_fd`), and a thread reads that one.
 """
 
 from __future__ import annotations
@@ -25,6 +23,9 @@ from typing import NoReturn
 
 from rivet_resources.deadlines import EndOverdue
 
+# Dagster and PySpark put handlers of their own in place while they work, and an exception that a handler raises in the
+# middle of a call to the JVM leaves half an answer behind, which the next call reads as its own: so handlers cannot be
+# trusted alone.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 6.0  # for the command to end by itself; then it is ended
 LOOK_SECONDS = 0.5
@@ -100,6 +101,8 @@ def listening(end: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    # A new one for each command: several may run in one process, one after the other, and an old wish would end the
+    # next at once.
     _wish = _Wish()
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
@@ -114,12 +117,15 @@ def listening(end: Callable[[], object]) -> Iterator[None]:
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     _wish.signals = read
+    # A full pipe needs no warning: the first byte in it has said everything.
     other = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    # A thread, since the main one may be inside a C call or wait for the JVM, where no Python handler runs.
     threading.Thread(target=_watch, args=(read, end), name="rivet-signals", daemon=True).start()
     try:
         yield
     finally:
-        if not is_asked():  # else the end of the process is watched to its very end
+        # Else the end of the process is watched to its very end.
+        if not is_asked():
             signal.set_wakeup_fd(other)
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -141,6 +147,7 @@ def end_children() -> None:
     """End every process that this one started, and theirs; gently first, so that a JVM removes its files."""
     import psutil  # start
 
+    # Grandchildren too: Spark's daemon forks the workers, and they hold the connections to the source.
     children = psutil.Process().children(recursive=True)
     for child in children:
         _quietly(child.terminate)
@@ -150,11 +157,9 @@ def end_children() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with this exit code, after what was registered for its end.
-
-    Not `sys.exit`: where the interrupt came while Python ran a text (`exec`, by which dataclasses get their methods),
-    Python 3.11 remembers it as one that nobody handled, and at the very end sends itself SIGINT (`exit_sigint`).
-    """
+    """End this process with this exit code, after what was registered for its end."""
+    # Not `sys.exit`: where the interrupt came while Python ran a text (`exec`, by which dataclasses get their methods),
+    # Python 3.11 remembers it as one that nobody handled, and at the very end sends itself SIGINT (`exit_sigint`).
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -198,6 +203,8 @@ class GentleEnd:
             yield
         finally:
             self._seconds = 0.0
+            # Before the handler goes: an alarm that comes later would end the process, which is what SIGALRM does by
+            # itself.
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def note(self, number: int, frame: object) -> None:
@@ -205,6 +212,8 @@ class GentleEnd:
         if self._wanted:
             _interrupt(number, frame)
         self._wanted = _wish.gentle = True
+        # Counted, since the other thread reads the same signal from the pipe, and would take it for the wish to end at
+        # once.
         _wish.forgiven += 1
         self._start_clock()
 
@@ -223,8 +232,6 @@ class GentleEnd:
 def gently() -> Iterator[GentleEnd]:
     """Let the first signal end what runs in this block when it suits, and a second one at once.
 
-    Outside of the main thread the end is never asked for.
-
     Raises:
         KeyboardInterrupt: also where a block of `GentleEnd.within` took too long, and nobody caught that.
     """
@@ -232,6 +239,7 @@ def gently() -> Iterator[GentleEnd]:
     if threading.current_thread() is not threading.main_thread():
         yield end
         return
+    # Outside of the main thread the end is never asked for.
     ours = {**dict.fromkeys(_wish.wanted or SIGNALS, end.note), signal.SIGALRM: end.overdue}
     before = {number: signal.getsignal(number) for number in ours}
     for number, handler in ours.items():
@@ -257,11 +265,13 @@ def _watch(read: int, end: Callable[[], object]) -> None:
     """Wait for a signal that asks for the end; then for the end itself."""
     wish = _wish
     while not wish.asked:
-        select.select([read], [], [], LOOK_SECONDS)  # the other thread may have read it
+        # The other thread may have read it.
+        select.select([read], [], [], LOOK_SECONDS)
         if wish.signals != read:
             os.close(read)
             return
         wish.hear()
+    # The usual way out comes first: it gives the lease back and removes what was staged.
     time.sleep(GRACE_SECONDS)
     _within(CHILDREN_SECONDS + 1, end_children)
     _within(1.0, end)
@@ -278,7 +288,8 @@ def _within(seconds: float, act: Callable[[], object]) -> None:
 def _hush() -> None:
     """Silence what breaks because of the interrupt: half-read answers of the JVM, threads whose session is gone."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
-    logging.getLogger().addFilter(lambda _: False)  # py4j calls `logging.exception`; records of named loggers pass
+    # py4j calls `logging.exception`; records of named loggers pass.
+    logging.getLogger().addFilter(lambda _: False)
     threading.excepthook = lambda _: None
     sys.unraisablehook = lambda _: None
 

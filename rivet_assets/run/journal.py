@@ -3,9 +3,7 @@
 Belongs here: names and facts of events (`contract.md`, 12.3), how often they are written. Not here: the table
 (`rivet_resources/state/journal.py`), reading it (`commands/journal.py`).
 
-A write costs about 10 ms on SQLite, so events are kept for up to two seconds; a process that is killed loses these.
-Facts are names, counts and our own texts: no row value, no secret. A journal that cannot be written is told once, and
-fails no run (`contract.md`, 3, I7).
+Facts are names, counts and our own texts: no row value, no secret.
 """
 
 from __future__ import annotations
@@ -27,7 +25,8 @@ if TYPE_CHECKING:
 
 KEPT_SECONDS = 2.0
 KEPT_EVENTS = 100
-CHUNKS_TOLD = 200  # each of the first so many chunks has an entry, then every tenth
+# Each of the first so many chunks has an entry, then every tenth.
+CHUNKS_TOLD = 200
 EVERY = 10
 MOST_CHANGES = 20  # columns named in one entry
 
@@ -49,6 +48,8 @@ class Journal:
             if not self._waiting:
                 self._since = time.monotonic()
             self._waiting.append((datetime.now(UTC), event, facts))
+            # A write costs about 10 ms on SQLite, so events are kept for up to two seconds; a process that is killed
+            # loses these.
             if len(self._waiting) >= KEPT_EVENTS or time.monotonic() - self._since >= KEPT_SECONDS:
                 self.write()
 
@@ -60,7 +61,9 @@ class Journal:
                 return
             try:
                 self._state.write_journal_of(self._run_id, self._export, waiting)
-            except Exception as error:  # losing history must not lose the run
+            except Exception as error:
+                # Losing history must not lose the run (`contract.md`, 3, I7). Tried no more: each further try would
+                # wait for the store again, while the run has rows to read.
                 self._is_broken = True
                 self._tell(f"The journal of run {self._run_id} cannot be written ({type(error).__name__}).")
 

@@ -97,9 +97,12 @@ def watched(observer: Observer | None, run: ObservedRun) -> Iterator[dict[str, A
     observer.began(run)
     try:
         yield facts
+    # Whatever ends it: a Ctrl-C and Dagster's own interruptions are no `Exception`, and a run that began must end for
+    # who watches.
     except BaseException as error:
         facts["status"] = interruption.status_of(error)
         facts["error_code"] = getattr(error, "code", type(error).__name__)
+        # The text of a foreign error may hold a value of a row or an address, and it goes to somebody else's server.
         facts["error"] = str(error) if isinstance(error, RivetError) else type(error).__name__
         raise
     finally:

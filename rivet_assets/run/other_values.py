@@ -2,9 +2,6 @@
 
 Belongs here: what a run over values looks at once, before its first window. Not here: which rows a window has
 (`modes/by_value.py`).
-
-Decision: rows of a value that nobody listed refuse the run unless the block says otherwise, since a reader of the
-windows would not see that they are missing.
 """
 
 from __future__ import annotations
@@ -123,6 +120,8 @@ def windows_left(site: Site, partitions: Sequence[str]) -> list[str]:
 
 
 def _refuse_others(site: Site, session: Session, values: Sequence[str | None], windows: Sequence[Window]) -> None:
+    # Decision: rows of a value that nobody listed refuse the run unless the block says otherwise, since a reader of the
+    # windows would not see that they are missing.
     export = site.export
     assert export.by_value is not None
     relation = session.describe(table=export.table, query=export.query, params=export.params, rules=export.type_rules())

@@ -1,8 +1,7 @@
 """How far running exports are, passed on to whoever watches in this process.
 
 Belongs here: the value, the watchers, the line for a log. Not here: a terminal (`cli/live.py`), Dagster's events
-(`launch/recorder.py`). Exports run in the process that started them (`definitions.py`), so a plain list of watchers is
-enough.
+(`launch/recorder.py`).
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ class Progress:
 
 Watcher = Callable[[Progress], None]
 
+# Exports run in the process that started them (`definitions.py`), so a plain list of watchers is enough.
 _watchers: list[Watcher] = []
 _lock = threading.Lock()
 

@@ -2,9 +2,6 @@
 
 Belongs here: looking ahead, and what failed windows mean for the rest. Not here: one window (`attempt.py`), what
 Dagster is told (`dagster/export_asset.py`).
-
-Reading a day of rows takes less time than planning it, starting its job and committing it, so a backfill done one by
-one would mostly wait.
 """
 
 from __future__ import annotations
@@ -40,7 +37,10 @@ from rivet_resources.errors import (
 )
 from rivet_resources.schema_registry.errors import SchemaRegistryError, SchemaUnreadable
 
-AHEAD = 4  # windows being staged at once; each holds a connection and a snapshot at the source
+# Reading a day of rows takes less time than planning it, starting its job and committing it, so a backfill done one by
+# one would mostly wait.
+# Windows being staged at once; each holds a connection and a snapshot at the source.
+AHEAD = 4
 # Errors that every other window would meet too: the rest is not tried.
 HOPELESS = (
     BucketMissing, ConfigError, DestinationAuth, DriftRefused, ProvenanceRefused, SchemaRegistryError,
@@ -92,12 +92,15 @@ def stage_ahead(site: Site, windows: Sequence[Window]) -> Generator[Ready, None,
     with ThreadPoolExecutor(AHEAD, thread_name_prefix="rivet-window") as pool:
         try:
             for window in windows:
+                # Each window waits staged, and invisible, until it is taken: commits come in the order of the windows,
+                # so a backfill that stops half-way has published a beginning without holes.
                 waiting.append(Ready(window, pool.submit(_stage, site, window)))
                 if len(waiting) >= AHEAD:
                     yield waiting.popleft()
             while waiting:
                 yield waiting.popleft()
         finally:
+            # Left without being taken: a window before them failed for good, or the run was told to end.
             for ready in waiting:
                 _drop(ready)
 

@@ -102,6 +102,7 @@ def tuned(export: Export, options: RunOptions) -> Export:
         changed["parallel"] = options.parallel
     if options.tuning is not None:
         own = export.tuning.model_dump(exclude_none=True) if export.tuning else {}
+        # Key by key: a run that asks for a smaller page keeps the export's other limits.
         changed["tuning"] = Tuning(**{**own, **options.tuning.model_dump(exclude_none=True)})
     return export.model_copy(update=changed) if changed else export
 

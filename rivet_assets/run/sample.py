@@ -3,10 +3,7 @@
 Belongs here: what a sample reads, and what is known of it. Not here: options of runs (`run_options.py`), what Dagster
 is told (`dagster/sample_run.py`).
 
-Decision: a limited run publishes nothing. A window with some of its rows looks to every reader like a whole one, and a
-cursor behind it would skip the rest; so a limit is for looking: do connection, query, types, transforms and files work?
-It leaves no manifest, cursor, run record or baseline, takes no lease, and judges no quality rule, since rules are about
-whole windows.
+Decision: a limited run publishes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +24,8 @@ if TYPE_CHECKING:
     from rivet_resources.contracts.extract import Extract, Staged, Window
     from rivet_resources.read.connections import Permits
 
-MOST_CHUNKS = 100  # looked into for rows; chunks of sparse keys may be empty
+# Looked into for rows; chunks of sparse keys may be empty.
+MOST_CHUNKS = 100
 
 
 @dataclass(frozen=True)
@@ -90,9 +88,12 @@ def take_sample(site: Site, limit: int, *, window: Window | None = None, from_st
 
 def _stage_some(site: Site, extract: Extract, limit: int, permits: Permits) -> list[Staged]:
     """Stage chunk after chunk until there are rows enough, each discarded at once."""
+    # Pages no larger than the sample: the source must not read ten thousand rows for the ten that are shown.
     rows = min(limit, extract.pace.batch_size)
     gentle = extract.pace.model_copy(update={"batch_size": rows, "batch_size_is_explicit": True})
     # Without a fingerprint nothing is kept for later runs; what is unique in a sample says nothing of the window.
+    # It leaves no manifest, cursor, run record or baseline, takes no lease, and judges no quality rule, since rules are
+    # about whole windows.
     trial = replace(extract, parallel=1, pace=gentle, fingerprint="", unique_columns=(), row_rules=NO_ROW_RULES)
     trial = replace(trial, profile=None)
     found: list[Staged] = []
@@ -100,6 +101,9 @@ def _stage_some(site: Site, extract: Extract, limit: int, permits: Permits) -> l
     for chunk in extract.chunks[:MOST_CHUNKS] or (None,):
         chunks = () if chunk is None else (replace(chunk, identity="", abreast=1),)
         staged = site.exporter.stage(replace(trial, chunks=chunks, most_rows=left), permits=permits)
+        # After each chunk: an interrupted trial leaves at most one, and that is swept as a dead run's.
+        # A window with some of its rows looks to every reader like a whole one, and a cursor behind it would skip the
+        # rest; so a limit is for looking: do connection, query, types, transforms and files work?
         site.root.discard(staged.files)
         found.append(staged)
         left -= staged.measures.rows_read

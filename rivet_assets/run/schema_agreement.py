@@ -101,10 +101,13 @@ class SchemaGate:
         """
         columns = self._columns(schema)
         known = self.state.agreed_schema(self.export, self.registry.key, self.subject, columns)
+        # Nothing is asked for a while: a registry that is away must not stop exports whose schema has not changed.
         if known is not None and known.age_seconds < self.cache_seconds:
             return SchemaProposal("", columns, remembered=known.schema)
         proposal = self._proposal(schema, columns, known)
         if proposal.registered is not None:
+            # A registry may have been restored from a backup, or set up anew with ids that begin at 1 again: then an id
+            # in messages of before means another schema, and their readers would be misled.
             self._confirm(proposal.registered, proposal.text)
             if known is not None and fingerprints(self.form, proposal.text)["sha256"] != known.schema.sha256:
                 raise self._contradiction(
@@ -154,6 +157,7 @@ class SchemaGate:
         """
         if self.form != "protobuf":
             return registered
+        # By the checksum of the schema, so that nothing is asked again for each window of a process.
         if registered.sha256 not in _numbers:
             meant = (self.form, text) if text else self.registry.schema(registered.id)
             if meant is None or fingerprints(self.form, meant[1])["sha256"] != registered.sha256:
@@ -193,13 +197,15 @@ class SchemaGate:
 
     def _columns(self, schema: pa.Schema) -> str:
         """Return the identity of columns in a language: two of one identity have one schema."""
+        # In the order of the columns: another order is another record in Avro.
         lines = "".join(f"{each.name}\t{each.type}\t{each.nullable}\n" for each in schema)
         return sha256(f"{self.form}\n{self.record}\n{self.rule}\n{lines}".encode()).hexdigest()
 
     def _proposal(self, schema: pa.Schema, columns: str, known: KnownSchema | None = None) -> SchemaProposal:
         """Return the schema of columns, and the version that has it, if one has."""
         spoken = language(self.form)
-        if known is not None and (spoken.FOLLOWS_VERSIONS or spoken.FOLLOWS_RULE):  # derived anew, it may be another
+        # Derived anew, it may be another.
+        if known is not None and (spoken.FOLLOWS_VERSIONS or spoken.FOLLOWS_RULE):
             there = self.registry.version(self.subject, known.schema.version)
             return SchemaProposal("" if there is None else there.text, columns, there)
         numbers = self.registry.versions(self.subject) if spoken.FOLLOWS_VERSIONS else []
@@ -276,8 +282,12 @@ class SchemaGate:
     def _register(self, proposal: SchemaProposal) -> SubjectVersion:
         owner = self.state.schema_owner(self.export)
         if self.rule is not None:
+            # Before the first version, or the registry would judge it by the rule of all.
             self.registry.declare(self.subject, self.rule, owner=owner)
+        # The registry's own rule is a second opinion: it may be stricter than ours, and is what other producers go by.
         number = self.registry.register(self.subject, self.form, proposal.text, owner=owner)
+        # Asked back by content: an id alone does not say under which version, and some registries give an old id to a
+        # new subject.
         found = self.registry.find(self.subject, self.form, proposal.text)
         if found is None or found.id != number:
             raise self._contradiction(f"took the schema of export {self.export} as id {number}, and does not have it.")

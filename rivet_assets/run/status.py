@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rivet_resources.state.runs import RunRecord
     from rivet_resources.state.store import State
 
-DIED = "died"  # a run that never came to its end, and whose process is gone
+# A run that never came to its end, and whose process is gone.
+DIED = "died"
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ def key_of(site: Site, export: Cdc, table: str) -> tuple[str, ...]:
             f"Export {export.name}: {table} has no primary key and no NOT NULL unique one, so nothing tells its rows "
             f"apart. Name columns that do with `key:`, or remove `apply:`."
         )
+    # A mask that makes two keys equal would merge their rows without a word.
     masks = [step for step in export.steps if isinstance(step, Mask) and step.method not in LASTING_MASKS]
     hidden = [name for name in key if any(fnmatchcase(name, field) for mask in masks for field in mask.fields)]
     if hidden:

@@ -33,11 +33,10 @@ def registered_columns(extract: Extract) -> pa.Schema:
 def finished_in_topic(extract: Extract, *, root: Root, state: State, tell: Callable[[str], None]) -> Staged | None:
     """Finish what a run began that died between its commit and the state store; None where there is no such run.
 
-    Its window is in the topic, and reading it anew would only lead to a refusal, or to a second copy of its rows.
-
     Returns:
         A window with nothing to publish.
     """
+    # Its window is in the topic, and reading it anew would only lead to a refusal, or to a second copy of its rows.
     found = window_manifest(root, extract.window) if isinstance(root, Topic) else None
     if found is None or found[0].row_count == 0:
         return None

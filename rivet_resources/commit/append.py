@@ -29,6 +29,8 @@ def append_window(
         WindowTaken: another run committed the window, or fenced this one.
         DestinationError and its kin; nothing of the window is visible then.
     """
+    # One transaction of the broker: a reader of committed messages sees all rows with the manifest, or nothing. The
+    # fence is its transactional id, so there is no swap and nothing to take back after a refusal.
     root.append(
         _messages(staged, root, registered),
         path=manifest.path,
@@ -36,6 +38,7 @@ def append_window(
         expected=staged.previous,
         step=step,
     )
+    # After the transaction only: a death before it leaves the files, and the next run's sweep takes them.
     root.discard(staged.files)
 
 
@@ -50,5 +53,6 @@ def _messages(staged: Staged, root: Topic, registered: Registered | None) -> Ite
     rows = RowEncoding(encoding, extract.message_key, extract.run_id, extract.window.key, spell)
     whole = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
     for part in staged.parts:
+        # A part of a drain has a schema of its own where its table was altered inside the window.
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(part.schema))) if part.schema else whole
         yield from rows.messages(root.staged_file(part), schema)

@@ -32,8 +32,7 @@ def ends_at(cursor: ManifestCursor) -> Place:
 def resolve_cursor(manifests: Mapping[str, Manifest]) -> str | None:
     """Find how far an export has committed: the end of the chain; None when nothing was found yet.
 
-    Values are never compared: their order is the database's business. A chain whose beginning was removed
-    from the destination starts at the one place where no window ends.
+    A chain whose beginning was removed from the destination starts at the one place where no window ends.
 
     Raises:
         ManifestUnreadable: the windows form more than one chain, or a circle.
@@ -58,7 +57,8 @@ def sum_boundary(value: str, visit: int, manifests: Mapping[str, Manifest]) -> B
     ended = [each for each in cursors if each.high == value != each.low and each.high_edge]
     began = [each for each in cursors if each.low == value and each.visit < visit]
     schemes = {each.scheme for each in (*ended, *began)}
-    if len(ended) != 1 or len(schemes) != 1:  # the window that ended there is gone, or says nothing of its rows
+    # The window that ended there is gone, or says nothing of its rows.
+    if len(ended) != 1 or len(schemes) != 1:
         return Boundary(visit)
     edges = [*(edge_of(each.high_edge) for each in ended), *(edge_of(each.low_edge) for each in began)]
     return Boundary(visit, schemes.pop(), sum(edges, Edge()))
@@ -71,10 +71,16 @@ def edge_of(edge: ManifestEdge | None) -> Edge:
 
 def _end(manifests: Mapping[str, Manifest]) -> Place:
     cursors = [each.cursor for each in manifests.values() if each.cursor is not None]
+    # By place and not by value alone: windows that found only rows of their own start value would all begin at one key,
+    # and hide each other here.
+    # Values are never compared: their order is the database's business.
     links = {starts_at(cursor): ends_at(cursor) for cursor in cursors}
     # A window that found nothing ends where it starts, and does not make its own start an inner one.
     reached = {end for start, end in links.items() if end != start}
+    # Not necessarily the beginning: `keep` may have dropped the first windows of a chain.
     starts = [start for start in links if start not in reached]
+    # None is a circle, several are a gap. Taking the longest would skip rows, or export some twice, and nobody would
+    # know.
     if cursors and len(starts) != 1:
         raise ManifestUnreadable(
             f"The after= windows of export {next(iter(manifests.values())).export_name} form {len(starts)} chains, not "

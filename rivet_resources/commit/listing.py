@@ -2,8 +2,7 @@
 
 Belongs here: bounded lists of names. Not here: what follows from them (`supersede.py`).
 
-An object store lists a thousand names per request, and a run of one hour must not pay for five years of hours. Names
-sort as their windows do: times by their digits, then `after=`, `all`, `snapshot=` and values of columns.
+Names sort as their windows do: times by their digits, then `after=`, `all`, `snapshot=` and values of columns.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import Window
 
+# An object store lists a thousand names per request, and a run of one hour must not pay for five years of hours.
 MANY = 1000  # an object store lists no more names at once
 # There since windows of the export were first joined or dropped; listed before all manifests, and none itself.
 JOINED = f"{MANIFESTS}/+joined"
@@ -48,8 +48,11 @@ def has_strangers(kind: str, first: Iterable[str], *, root: ReadableRoot) -> boo
     Args:
         first: the manifests whose names come first.
     """
-    if kind not in FAMILIES:  # its names may be anything
+    # Its names may be anything.
+    if kind not in FAMILIES:
         return True
+    # A listing says what follows a name, so the first name behind each span of the family is enough to see a stranger;
+    # what lies before the first span is among `first`.
     spans = [(f"{MANIFESTS}/{start}", f"{MANIFESTS}/{end}") for start, end in FAMILIES[kind]]
     beyond = [path for _, end in spans for path in root.list_after(end, most=1)]
     return not all(any(start <= path < end for start, end in spans) for path in (*first, *beyond))
@@ -74,11 +77,15 @@ def paths_near(window: Window, *, root: ReadableRoot) -> NearPaths:
     Keys of windows of time begin with their days. The newest window of an export needs one request, however many are
     there: nothing follows it but the windows of other kinds.
     """
+    # The window's own month is subtracted because a window of another granularity that overlaps this one may begin that
+    # much earlier, and sorts by its beginning.
     start, end = window.start, window.end
     if start is None or end is None:
         return NearPaths(manifest_paths(root), are_last=True)
     found, beyond = list[str](), f"{MANIFESTS}/{end + LONGEST_WINDOW:%Y-%m-%d}"
     place = f"{MANIFESTS}/{start - LONGEST_WINDOW:%Y-%m-%d}"
+    # Stops once names are beyond everything that may overlap: a backfill in the middle of five years must not page
+    # through the years that follow.
     while page := tuple(root.list_after(place, most=MANY)):
         found += page
         place = page[-1]
@@ -97,6 +104,7 @@ def last_paths(root: ReadableRoot, *, now: datetime, near: Window | None = None)
         around = paths_near(near, root=root)
         if around.are_last and around.paths:
             return around.paths
+    # A chain alone, or few windows: one more listing has all of them, and the last of them with that.
     first = first_paths(root)
     if first.are_all:
         return first.paths

@@ -53,7 +53,8 @@ from rivet_resources.write.checksums.sums import ALGORITHM
 VERSION = 1
 # Beyond these a manifest would be larger than its parts: no chunks are told, or no sums of each.
 MOST_CHUNKS, MOST_CHUNK_SUMS = 10_000, 100_000
-READ_THREADS = 16  # an export that keeps a manifest per increment has thousands of them
+# An export that keeps a manifest per increment has thousands of them.
+READ_THREADS = 16
 
 
 class Manifest(Entry):
@@ -103,6 +104,8 @@ class Manifest(Entry):
     @model_validator(mode="after")
     def counts_agree(self) -> Manifest:
         """Refuse a manifest whose totals are not the sums of its committed parts."""
+        # A manifest may have been edited, or cut off by a copy. Totals that disagree are the cheapest sign, and a
+        # reader that believed the list would lose rows without a word.
         committed = [part for part in self.parts if part.status == "committed"]
         rows = sum(part.rows for part in committed)
         if (self.row_count, self.part_count) != (rows, len(committed)):
@@ -149,6 +152,7 @@ class Manifest(Entry):
         """
         if not self.window_folder:
             return self.content
+        # Readers of the original resolve paths against the file's own folder; ours resolve them against the export's.
         above = f"{self.window_folder}/"
         beside = tuple(part.model_copy(update={"path": part.path.removeprefix(above)}) for part in self.parts)
         # The quarantine lies outside of that folder, and is no business of its readers.
@@ -170,6 +174,7 @@ class Manifest(Entry):
 
 def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple[Superseded, ...] = ()) -> Manifest:
     """Describe a staged window as it will be once published; parts that stand already come first."""
+    # Numbers of parts are their places in this order, so what stands keeps its numbers.
     extract, parts = staged.extract, (*staged.standing, *parts)
     window = extract.window
     schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
@@ -231,11 +236,13 @@ def describe_cursor(staged: Staged) -> ManifestCursor | None:
 
 def describe_edge(edge: Edge, ends: BoundaryEnds) -> ManifestEdge | None:
     """Name the rows at one end, but not by hashes of what the parts do not show; None where there is none."""
+    # A hash of a masked or unselected cell would let a reader test guesses of a value that the parts hide on purpose.
     return ManifestEdge(rows=edge.rows, ids=edge.ids if ends.is_public else None) if edge.rows else None
 
 
 def describe_checksums(measures: Measures) -> tuple[ColumnChecksum, ...] | None:
     """Return the sums over the cells as decimal texts; None where rows passed that were not summed."""
+    # As texts: the sums have 64 bits, and many readers of JSON keep 53 of a number.
     sums = tuple(ColumnChecksum(name=name, checksum=str(found)) for name, found in measures.checksums.items())
     return sums or None
 
@@ -265,6 +272,7 @@ def describe_source(staged: Staged) -> ManifestSource:
     """Name engine, table and strategy."""
     extract = staged.extract
     relation: Relation = extract.relation
+    # Of a query nobody can say which table: NULL, as the original has it.
     schema, table = extract.source.lineage_name(relation.sql) if relation.is_table else (None, None)
     extraction = Extraction(strategy=extract.mode, source_row_count=staged.measures.rows_read)
     if extract.cursor is not None:
@@ -290,16 +298,20 @@ def describe_source(staged: Staged) -> ManifestSource:
 
 
 def describe_chunks(staged: Staged) -> tuple[ManifestChunk, ...]:
-    """Return what each key range brought, so that it can be compared, and read again, by itself; () without ranges.
-
-    Only the bounds are kept, as texts that go through `source.literal` again: no SQL is ever read from a manifest.
-    """
+    """Return what each key range brought, so that it can be compared, and read again, by itself; () without ranges."""
     chunks, measured = staged.extract.chunks, staged.chunk_measures
+    # A chunk without counts (taken over from a run of an older Rivet) makes the list of no use to a comparison, which
+    # must account for every row of the window.
     if not measured or len(chunks) > MOST_CHUNKS or {chunk.index for chunk in chunks} != measured.keys():
         return ()
+    # Sums are per chunk and column; a wide table would be over the limit long before the number of chunks is.
     few = len(chunks) * max(len(each.nulls) for each in measured.values()) <= MOST_CHUNK_SUMS
     return tuple(
-        describe_chunk(chunk, measured[chunk.index], with_sums=few) for chunk in chunks if chunk.range is not None
+        # Only the bounds are kept, as texts that go through `source.literal` again: no SQL is ever read from a
+        # manifest.
+        describe_chunk(chunk, measured[chunk.index], with_sums=few)
+        for chunk in chunks
+        if chunk.range is not None
     )
 
 
@@ -349,6 +361,7 @@ def schema_fingerprint(schema: pa.Schema) -> str:
 
 def success_marker(manifest: bytes) -> bytes:
     """Return the content of `_SUCCESS`: one line, the hash of the exact manifest bytes."""
+    # Of `manifest.json` beside it, not of the manifest below `_rivet`: the two differ in their paths.
     return f"xxh3:{xxhash.xxh3_64_hexdigest(manifest)}\n".encode()
 
 
@@ -367,6 +380,8 @@ def parse(content: bytes, *, where: str) -> Manifest:
         ManifestUnreadable: not JSON, fields missing, totals that disagree, or a newer version.
     """
     try:
+        # Before the fields are looked at: a newer version may lack or rename some, and "field required" would blame the
+        # file.
         version = json.loads(content).get("manifest_version")
         if isinstance(version, int) and version > VERSION:
             raise ManifestUnreadable(
@@ -374,6 +389,7 @@ def parse(content: bytes, *, where: str) -> Manifest:
             )
         return Manifest.model_validate_json(content)
     except ValidationError as error:
+        # Without the input: a manifest holds cursor values and bounds, which are values of rows.
         first = error.errors(include_input=False)[0]
         spot, told = ".".join(str(step) for step in first["loc"]), first["msg"].removeprefix("Value error, ")
         raise ManifestUnreadable(describe_damage(where, f"{spot}: {told}" if spot else told)) from error

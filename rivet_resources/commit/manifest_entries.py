@@ -49,6 +49,8 @@ class ManifestCursor(Entry):
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Write the keys after `high` only where they say something: positions of a log have no use for them."""
+        # A drain's cursor has only a column and two positions, and its manifests keep the bytes they had before visits
+        # existed.
         fields = type(self).model_fields
         return {
             name: value
@@ -82,6 +84,8 @@ class ManifestSource(Entry):
     @property
     def provenance(self) -> Provenance:
         """Return whose rows they are, as far as it was written down: files of before know engine and table only."""
+        # Files of before know engine and table only; what is unknown tells no two databases apart
+        # (`state/provenances.py`).
         relation = f"{self.schema_name or ''}.{self.table}" if self.table else ""
         return Provenance(self.engine, self.name or "", self.servers, self.database or "", relation)
 
@@ -176,6 +180,7 @@ class Quarantine(Entry):
 
     def without_letters(self) -> Quarantine:
         """Return what is left when the dead letters are given up: the rows that were skipped, and a number."""
+        # The number stays: a window must not look as if every row had fitted.
         left = tuple(each.model_copy(update={"dead": {}, "parts": ()}) for each in self.chunks if each.skipped)
         return Quarantine(chunks=left, dropped=self.dropped + self.rows)
 

@@ -33,6 +33,8 @@ from rivet_resources.contracts.rows.boundary import Boundary, boundary_after
 from rivet_resources.errors import WindowTaken
 from rivet_resources.fan_out import in_threads
 
+# Of runs that this state store does not know: they belong to another store, which may commit them still. Nothing tells
+# whether they live, so their age must; a run that takes longer than this loses its staged parts to such a sweep.
 UNKNOWN_RUN_GRACE = timedelta(days=1)
 PART_THREADS = 8  # an object store answers each part in tenths of a second
 
@@ -98,6 +100,7 @@ def publish(
         WindowTaken: another run committed this window since `staged` was planned; ours leaves nothing behind.
         WindowConflict: windows of another mode are there; ours leaves nothing visible.
     """
+    # Before any look at what stands: `skip_empty` leaves the published window as it is, whoever committed it.
     if staged.is_nothing:
         discard(staged, root=root)
         return None
@@ -106,7 +109,11 @@ def publish(
         old = succession(staged, root=_looked_at_again(seen, root)) if root.keeps_manifests else Replacement(None)
         if isinstance(root, Topic):
             refuse_replacing(staged, old, root=root)
+        # Made while nothing has its final name yet (paths are settled by staging), so that a fault in it leaves nothing
+        # visible.
         manifest = build_manifest(staged, staged.parts, supersedes=old.hides)
+        # Parts first: a manifest that names a part which is not there yet would break every reader in between. Parts
+        # that no manifest names are merely litter, which the next sweep finds by their names.
         step("parts")
         publish_parts(staged.files, root=root)
         step("manifest")
@@ -115,11 +122,17 @@ def publish(
 
             append_window(staged, manifest, root=root, step=step, registered=registered)
         elif root.keeps_manifests:
+            # The one moment that counts. `expected` is the version that was there when the window was planned: of two
+            # runs of one window the store lets one through, even if lease and pool both failed.
             manifest = swap_manifest(manifest, expected=staged.previous, root=root)
+    # Behind the swap: the marker says that the folder is whole, and a reader who finds it may read at once.
     step("success")
-    if root.keeps_manifests and not isinstance(root, Topic):  # whose messages stay, and have no markers
+    # A topic's messages stay, and have no markers.
+    if root.keeps_manifests and not isinstance(root, Topic):
         mark_success(manifest, root=root)
         remove_replaced(old, manifest, root=root)
+    # Behind the manifest: a cursor that is ahead of it would skip the rows of a run that dies here, for ever. One that
+    # is behind makes the next run start at the same place, and replace this very window.
     step("cursor")
     # Windows of time have no cursor: a backfill must not move one.
     if manifest.cursor is not None and manifest.cursor.high is not None:
@@ -130,11 +143,15 @@ def publish(
             visit=manifest.cursor.visit,
             boundary=boundary_to_keep(staged),
         )
-    step("acknowledge")  # batch modes read tables, which forget nothing
+    # Batch modes read tables, which forget nothing.
+    step("acknowledge")
+    # Last, as nothing depends on it; the manifests can make all of it again (`rivet state rebuild`).
     step("metrics")
     state.record_commit(manifest)
+    # Not earlier: a step that is tried again after a failed publish reads these files once more.
     root.delete(sidecars(staged))
-    if staged.consistency == "resumed":  # the dead run's unfinished chunks were kept until now
+    # The dead run's unfinished chunks were kept until now.
+    if staged.consistency == "resumed":
         root.sweep(keep=owned_runs(manifest.export_name, root=root, state=state), everywhere=False)
     return manifest
 
@@ -144,6 +161,8 @@ def _looked_at_again(seen: Remembered | None, root: Root) -> ReadableRoot:
     if isinstance(root, Topic):
         return root
     seen = seen or Remembered(root)
+    # What was listed when the window was planned may be minutes old. The contents stay, since each is held with the
+    # version it was read at; only which versions are current is asked anew.
     seen.look_again()
     return seen
 
@@ -157,13 +176,15 @@ def discard(staged: Staged, *, root: Root) -> None:
 def sweep_if_due(root: Root, *, export: str, state: SweepLedger) -> int:
     """Remove what dead runs left, as `sweep` does; where none can have left more, at most what is staged is looked at.
 
-    That is where each run since the last whole look ended well. So a run costs what it commits, not what is there. What
-    is staged is looked at once a day all the same: a task that Spark tried twice may have left something in a run that
-    ended well, and so may runs of another state store.
+    What is staged is looked at once a day all the same: a task that Spark tried twice may have left something in a run
+    that ended well, and so may runs of another state store.
     """
+    # A whole look costs a listing of everything and a read of every manifest (`scale.md`), so only a failure buys one.
     if root.keeps_manifests and state.failures_to_sweep(export, root.uri) is not None:
         return sweep(root, export=export, state=state)
     if root.keeps_manifests:
+        # Each run since the last whole look ended well, so none can have left more. A run costs what it commits, not
+        # what is there.
         if not state.is_look_due(export):
             return 0
         state.note_look(export)
@@ -175,25 +196,29 @@ def sweep(root: Root, *, export: str, state: SweepLedger) -> int:
 
     What a compaction or a retention replaced stays until its time has come: readers may still open it.
 
-    Only files that carry this export's part names are touched. It lists every object and reads every
-    manifest of the export. Runs that share a destination should share a state store, which knows who lives: what
-    a run that this store does not know left stays for a day, since that run may be about to commit it.
+    Only files that carry this export's part names are touched. It lists every object and reads every manifest of the
+    export.
 
     Returns:
         How many objects were removed.
     """
+    # A generator: it asks the store after the root has listed, so that a run which begins in between has nothing to
+    # lose.
     removed = root.sweep(keep=owned_runs(export, root=root, state=state))
     if not root.keeps_manifests:
         return removed
+    # The number as it was before the look. A run that fails while we look adds to it, and stays to be swept.
     failures = state.failures_to_sweep(export, root.uri)
     # In this order: a run that is neither living nor finished when asked cannot have published anything listed before.
     listed = root.list()
     living = nonces_of(state.live_runs(export))
     owned = living | nonces_of(owned_runs(export, root=root, state=state))
     known = nonces_of(state.known_runs(export))
+    # Read before anything is removed: a damaged record ends the sweep here, with every file still in place.
     waiting = [each for _, each in read_retired(root, filter(is_retired, listed)) if each.until > datetime.now(UTC)]
     manifests = read_manifests(root, manifest_paths(root))
     hidden = collect_superseded(manifests)
+    # Hidden manifests name nothing any more. Those that a compaction hid are spared below, by the record of its swap.
     named = {part.path for manifest in manifests if manifest.entry not in hidden for part in manifest.files}
     named |= {path for each in waiting for path in each.parts}
     resting = {entry for each in waiting for entry in each.windows}
@@ -202,7 +227,12 @@ def sweep(root: Root, *, export: str, state: SweepLedger) -> int:
         for path in listed
         if (nonce := part_nonce(path, export=export)) is not None and path not in named and nonce not in living
     }
+    # A run that this store knows and that neither lives nor has chunks to keep is dead, whatever its age. Of one that
+    # it does not know only the age tells.
+    # Runs that share a destination should share a state store, which knows who lives: what a run that this store does
+    # not know left stays for a day, since that run may be about to commit it.
     orphans = [path for path, by in unnamed.items() if by not in owned and (by in known or not is_fresh(path))]
+    # Manifests before parts, as in `remove_replaced`: no manifest may name a part that is gone.
     remove_manifests([each for each in manifests if each.entry in hidden - resting], root=root)
     root.delete(orphans)
     # Living runs account for themselves; what else was spared, a later look has to find.
@@ -227,6 +257,7 @@ def nonces_of(runs: Iterable[str]) -> set[str]:
 
 def publish_parts(parts: tuple[Part, ...], *, root: Root) -> None:
     """Move parts to their final names: several at a time in a store, in order on a stream."""
+    # A stream has one order and no second place to write at; parts of a store do not see each other.
     in_threads(root.publish, parts, most=PART_THREADS if root.keeps_manifests else 1)
 
 
@@ -242,6 +273,8 @@ def swap_manifest(manifest: Manifest, *, expected: str | None, root: Root) -> Ma
     try:
         root.swap(manifest.path, manifest.content, expected=expected)
     except WindowTaken:
+        # Clients of object stores repeat a PUT whose answer was lost. If the first one went through, the condition
+        # fails on our own write, and taking that for a rival would remove the parts that readers see already.
         found = read_manifest(root, manifest.path)
         if found is None or found[0].run_id != manifest.run_id:
             raise
@@ -258,6 +291,7 @@ def withdrawn_if_taken(staged: Staged, *, root: Root) -> Iterator[None]:
     try:
         yield
     except WindowTaken:
+        # Asked of all manifests, not of this window's alone, as the folder stands now that the rival is through.
         named = {part.path for manifest in read_manifests(root, manifest_paths(root)) for part in manifest.files}
         discard(staged, root=root)
         root.delete([part.path for part in staged.files if part.path not in named])
@@ -268,6 +302,7 @@ def mark_success(manifest: Manifest, *, root: Root) -> None:
     """Write the original's two files into the window's folder, the marker last."""
     content = manifest.folder_copy
     root.put(below(manifest.window_folder, "manifest.json"), content)
+    # Holds the hash of `manifest.json`, so a death between the two puts shows as a stale marker, not as a wrong window.
     root.put(below(manifest.window_folder, "_SUCCESS"), success_marker(content))
 
 
@@ -276,6 +311,7 @@ def remove_replaced(old: Replacement, manifest: Manifest, *, root: Root) -> None
     remove_manifests(list(old.replaced), root=root)
     outgoing = [each for each in (old.previous, *old.replaced) if each is not None]
     folders = {each.window_folder for each in outgoing} - {manifest.window_folder}
+    # A run that went on with finished chunks names parts that its predecessor named as well.
     kept = {part.path for part in manifest.files}
     root.delete([below(folder, name) for folder in folders for name in ("manifest.json", "_SUCCESS")])
     root.delete([part.path for each in outgoing for part in each.files if part.path not in kept])
@@ -285,6 +321,8 @@ def remove_manifests(manifests: list[Manifest], *, root: Root) -> None:
     """Remove manifests that are hidden, unless a later run committed their window anew."""
     for manifest in manifests:
         found = read_manifest(root, manifest.path)
+        # Two requests, not one: between the listing and now a run may have committed that window again, and its
+        # manifest lies under the same name. What is left of the race is one that commits between these two lines.
         if found is not None and found[0].entry == manifest.entry:
             root.delete([manifest.path])
 
@@ -300,7 +338,9 @@ def owned_runs(export: str, *, root: Root, state: Ledger) -> Iterator[str]:
 
     The store is asked when the first name is taken, not before: a sweep lists first.
     """
+    # Chunks of a dead run that a later one may use are its property, though nobody runs.
     yield from state.live_runs(export) | state.resumable_runs(export)
+    # Runs of another state store: it is not asked, so what they staged stays for as long as they may still be reading.
     strangers = [run_id for run_id in root.staged_runs() if is_fresh(run_id)]
     known = state.known_runs(export) if strangers else set()
     yield from (run_id for run_id in strangers if run_id not in known)

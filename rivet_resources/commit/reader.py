@@ -3,9 +3,7 @@
 Belongs here: reading for assets downstream. Not here: which manifests (`dagster/io_manager.py`). No folder is ever
 listed.
 
-Two ways. Local Parquet that Spark understands is read by Spark. Everything else (object stores, CSV, NDJSON, types
-that Spark refuses) is read by pyarrow in the executors, one part per task, through the destination's own client: that
-needs no Hadoop connector, and works on a cluster and under Spark Connect alike.
+Two ways. Local Parquet that Spark understands is read by Spark.
 """
 
 from __future__ import annotations
@@ -35,7 +33,9 @@ def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -
     from pyspark.sql.pandas.types import from_arrow_schema  # Spark
 
     schema = union_schema(manifests)
+    # All nullable: a column that older windows lack is NULL there, whatever the newest one says.
     readable = pa.schema([pa.field(field.name, spark_type(field.type), True) for field in schema])
+    # NTZ, or Spark would take a timestamp without zone for one of the session's zone and shift nothing but its meaning.
     wanted = from_arrow_schema(readable, prefer_timestamp_ntz=True)
     parts = [(part.path, manifest.format) for manifest in manifests for part in manifest.parts]
     if not parts:
@@ -43,6 +43,9 @@ def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -
     if is_uniform_parquet(manifests, readable) and None not in (files := [root.local_path(path) for path, _ in parts]):
         return spark.read.schema(wanted).parquet(*map(str, files))
     # A partition per part: each is read by one task, wherever it runs.
+    # Everything else (object stores, CSV, NDJSON, types that Spark refuses) is read by pyarrow in the executors, one
+    # part per task, through the destination's own client: that needs no Hadoop connector, and works on a cluster and
+    # under Spark Connect alike.
     rows = spark.range(0, len(parts), 1, len(parts))
     return rows.mapInArrow(partial(_read, root=root, parts=parts, schema=schema), wanted)
 
@@ -51,6 +54,7 @@ def union_schema(manifests: Sequence[Manifest]) -> pa.Schema:
     """Join the schemas of windows by name; the newest one decides order and types, and older columns follow."""
     fields: dict[str, pa.Field] = {}
     for manifest in sorted(manifests, key=lambda each: each.finished_at, reverse=True):
+        # `setdefault`: the newest comes first, so an older window adds only columns that are gone since.
         for field in schema_of(manifest):
             fields.setdefault(field.name, field)
     return pa.schema(list(fields.values()))
@@ -60,6 +64,7 @@ def is_uniform_parquet(manifests: Sequence[Manifest], schema: pa.Schema) -> bool
     """Return whether all parts are Parquet of exactly these columns and types, so that others read them as they are."""
     if not all(manifest.file_format.is_parquet for manifest in manifests):
         return False
+    # Compared as lists: Spark reads Parquet by name, but a cast between windows is ours to make, not its.
     kinds = [[(field.name, field.type) for field in schema_of(manifest)] for manifest in manifests]
     return all(each == [(field.name, field.type) for field in schema] for each in kinds)
 
@@ -70,6 +75,8 @@ def _read(
     """Run in an executor: give the rows of the parts whose numbers arrive, as Spark can hold them."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
+            # The description travels with the function; Spark carries whole numbers only, so no path and no row is in
+            # the JVM.
             path, form = parts[number]
             with root.open(path) as file:
                 for table in FORMATS[form]().tables(file, schema):
@@ -106,4 +113,5 @@ def fit_as(
 def _cast(cells: pa.Array, committed: pa.DataType, kind: pa.DataType) -> pa.Array:
     """Return cells as Spark holds them; a part may have them in an older type than `committed`."""
     found = to_spark(cells, cells.type)
+    # A safe cast: what does not fit the newest window's type raises, and is not cut off.
     return found if found.type == kind else found.cast(kind)

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from rivet_resources.contracts.addressing import parent_of
 from rivet_resources.contracts.destination import ReadableRoot
 
-MOST_HELD = 16  # a window looks at its own manifest and its neighbours; one that replaces thousands reads each once
+# A window looks at its own manifest and its neighbours; one that replaces thousands reads each once.
+MOST_HELD = 16
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,15 @@ class Remembered:
     def read(self, path: str) -> tuple[bytes, str] | None:
         """Return a small object as the latest listing tells of it; asked for where that version was not read yet."""
         if any(span.covers(path) for span in self._spans):
+            # The listing covers the place of that name and does not show it, so it is not there: a GET for a 404 is
+            # spared. That needs stores whose listings show every finished write at once.
             if path not in self._told:
                 return None
             held = self._held.get(path)
+            # Stores that list no version have None here, which equals no version, and are read.
             if held is not None and held[1] == self._told[path]:
                 return held
+        # Not kept beyond the limit, rather than the oldest dropped: who replaces thousands reads each of them once.
         found = self.root.read(path)
         if found is not None and len(self._held) < MOST_HELD:
             self._held[path] = found

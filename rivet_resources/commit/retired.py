@@ -3,9 +3,7 @@
 Belongs here: the record of it at the destination, and which files it keeps from a sweep. Not here: removing them when
 their time has come (`upkeep/sweep.py`), writing such a record (`upkeep/`).
 
-One small object per swap below `_rivet/+retired/`, written before any effect, so that the place itself remembers and no
-state store has to. Its name begins with the time from which the files may go: one listing tells what is due. The `+`
-sorts before the names of all manifests, and the name does not end as theirs do, so no run lists or reads one.
+A record's name begins with the time from which the files may go: one listing tells what is due.
 """
 
 from __future__ import annotations
@@ -20,6 +18,9 @@ from rivet_resources.contracts.addressing import MANIFESTS, Place
 from rivet_resources.contracts.destination import Root
 from rivet_resources.errors import ManifestUnreadable
 
+# One small object per swap below `_rivet/+retired/`, written before any effect, so that the place itself remembers and
+# no state store has to. The `+` sorts before the names of all manifests, and the name does not end as theirs do, so no
+# run lists or reads one.
 RETIRED = f"{MANIFESTS}/+retired"
 
 
@@ -65,6 +66,7 @@ def read_retired(root: Root, paths: Iterable[str]) -> tuple[tuple[str, Retired],
         if content is None:
             continue
         try:
+            # Refused where it cannot be read: to pass over it would let a sweep remove files that readers have open.
             found.append((path, Retired.model_validate_json(content[0])))
         except ValidationError as error:
             raise ManifestUnreadable(

@@ -6,12 +6,6 @@ Belongs here: the rule, and the few reads it needs. Not here: writing or removin
 `after=X` replaces what descended from the manifest it replaces: its chain begins anew at X. A window of time, or of
 a value, replaces only itself; a snapshot also those that are too old to keep. Whatever else would show a row twice is
 refused.
-
-A new manifest lists what it hides as (window, run id), so that a later commit of the same window is not
-hidden. Manifests that a removed one had hidden, and that are still there, are hidden again by the new one:
-else a death in the middle of the removal would bring them back.
-
-Only names are read for the usual case, since an export may keep thousands of manifests.
 """
 
 from __future__ import annotations
@@ -45,7 +39,8 @@ from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.rows.value_windows import BESIDE, OTHERS, column_of_window, window_key
 from rivet_resources.errors import WindowConflict, WindowTaken
 
-BESIDE_IN_PATHS = "~7C"  # as `Window.file_name` writes what stands between a time and a value
+# As `Window.file_name` writes what stands between a time and a value.
+BESIDE_IN_PATHS = "~7C"
 
 
 @dataclass(frozen=True)
@@ -58,6 +53,7 @@ class Replacement:
     @property
     def hides(self) -> tuple[Superseded, ...]:
         """Name the commits of other windows that the new manifest supersedes."""
+        # With the run's id, so that a later commit of the same window is not hidden.
         return tuple(manifest.entry for manifest in self.replaced)
 
 
@@ -69,16 +65,21 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
         WindowConflict: windows of another mode, or that overlap, are there and would not be replaced.
     """
     extract = staged.extract
-    listed = list_around(extract.window, root=root)  # first: what it tells is not asked for again
+    # First: what it tells is not asked for again.
+    listed = list_around(extract.window, root=root)
     found = window_manifest(root, extract.window)
     previous = found[0] if found else None
     # A run that died behind its swap publishes again, and meets its own manifest.
+    # A retry of the step stages under the same run id. Without this it would take itself for a rival, and withdraw
+    # parts that readers see.
     ours_already = previous is not None and previous.run_id == extract.run_id
     if (found[1] if found else None) != staged.previous and not ours_already:
         raise WindowTaken(
             f"Window {extract.window.key} of export {extract.export} was committed by run "
             f"{previous.run_id if previous else '(removed since)'} while run {extract.run_id} read it. Run again."
         )
+    # Only then: without a compaction, a window that begins inside the chain replaces what descends from there, and no
+    # request need be spent on it.
     if isinstance(listed, FirstPaths) and listed.has_joined:
         refuse_inside(extract, root=root)
     others = tuple(path for path in paths_beside(extract, listed, root=root) if path != manifest_path(extract.window))
@@ -90,14 +91,17 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
 def refuse_inside(extract: Extract, *, root: ReadableRoot) -> None:
     """Refuse a window of a chain that begins where no other one ends: inside of one that a compaction joined.
 
-    That is where a state store stands which was restored from an older copy. Without a compaction such a run replaces
-    what followed; here its rows would show twice. The newest commit beside the parts answers in one request.
+    That is where a state store stands which was restored from an older copy. The newest commit beside the parts answers
+    in one request.
 
     Raises:
         WindowConflict
     """
     if extract.window.kind != "after" or starts_anew(extract):
         return
+    # The folder of chains is the export's own, so this is the newest window's. That the new one begins at its end is
+    # the usual case; only else all manifests are read.
+    # Without a compaction such a run replaces what followed; here its rows would show twice.
     copy = root.read("manifest.json")
     newest = parse(copy[0], where=f"{root.uri}/manifest.json") if copy else None
     if newest is not None and newest.cursor is not None and _begins_at(extract, newest):
@@ -130,13 +134,18 @@ def paths_beside(extract: Extract, listed: FirstPaths | NearPaths, *, root: Read
     time alone share no row with it.
     """
     if isinstance(listed, NearPaths):
+        # A window of another kind may lie anywhere behind the times; one more name tells.
         is_alone = not listed.has_others and (listed.are_last or not root.list_after(NOT_OF_TIME, most=1))
+        # Only names are read for the usual case, since an export may keep thousands of manifests.
         return listed.paths if is_alone and not any(map(_column_of_path, listed.paths)) else manifest_paths(root)
     if listed.are_all:
         return listed.paths
     kind = extract.window.kind
+    # The first of a chain replaces all that is there, and who sees windows of another mode must judge each by its
+    # content.
     if starts_anew(extract) or has_strangers(kind, listed.paths, root=root):
         return manifest_paths(root)
+    # A chain that goes on cannot overlap itself: what it replaces is found by following it from its own manifest.
     return () if kind == "after" else manifest_paths(root)
 
 
@@ -151,6 +160,7 @@ def read_replaced(
     """Read the manifests of other windows that this window replaces."""
     if extract.window.kind == "all":
         return read_manifests(root, others)
+    # Never another one: an overlap is refused instead, since nobody can say which of the two the user meant.
     if extract.window.kind in ("time", "value"):
         return ()
     if extract.window.kind == "snapshot":
@@ -169,6 +179,7 @@ def outdated(extract: Extract, others: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     ours = value_of_path(manifest_path(extract.window))
     alike = (path for path in of_kinds(others, "snapshot") if value_of_path(path) == ours)
+    # The new one counts among those to keep, also where an older day is run again.
     snapshots = sorted((*alike, manifest_path(extract.window)))
     return tuple(path for path in snapshots[: -extract.keep] if path != manifest_path(extract.window))
 
@@ -181,6 +192,7 @@ def descendants(manifest: Manifest | None, *, root: ReadableRoot) -> Iterator[Ma
         path = manifest_path(Window.after(*place))
         # A damaged chain may lead in a circle.
         found = None if path in passed else read_manifest(root, path)
+        # By content, not by name: names of long values are cut and hashed, and a damaged manifest may begin elsewhere.
         if found and found[0].cursor and starts_at(found[0].cursor) == place:
             manifest = found[0]
             passed.add(path)
@@ -191,6 +203,8 @@ def with_hidden(previous: Manifest | None, ruled: tuple[Manifest, ...], *, root:
     """Add the leftovers that the outgoing manifests hide."""
     gone = {manifest.entry: manifest for manifest in ruled}
     waiting = [entry for manifest in (previous, *ruled) if manifest for entry in manifest.supersedes]
+    # Transitively: the outgoing manifest may itself hide leftovers of a run that died in the middle of its removals.
+    # When it goes, its word goes with it, and rows of years ago would be visible again beside the new ones.
     while waiting:
         entry = waiting.pop()
         found = None if entry in gone else read_manifest(root, manifest_path(Window(entry.window)))
@@ -247,9 +261,11 @@ def refuse_overlap(extract: Extract, others: tuple[str, ...], *, root: ReadableR
         WindowConflict: naming both windows.
     """
     start, end = extract.window.start, extract.window.end
+    # Two reads, however many windows there are. That holds because each was checked in this way when it was committed.
     place = bisect.bisect(others, manifest_path(extract.window))
     for other in read_manifests(root, others[max(0, place - 1) : place + 1]):
         bounds = (start, end, other.window_start, other.window_end)
+        # Half-open on both sides: windows that only touch share no row.
         if None not in bounds and max(filter(None, bounds[::2])) < min(filter(None, bounds[1::2])):
             raise WindowConflict(
                 f"Window {extract.window.key} of export {extract.export} overlaps window {other.window}, which is "
@@ -264,6 +280,7 @@ def refuse_other_column(extract: Extract, others: tuple[str, ...], *, root: Read
     Raises:
         WindowConflict: naming both windows.
     """
+    # From names alone: all windows of this kind were checked when they came, so one of another column is enough.
     ours = _column_of_path(manifest_path(extract.window))
     found = next(iter(read_manifests(root, tuple(path for path in others if _column_of_path(path) != ours)[:1])), None)
     if found is not None:
@@ -315,6 +332,8 @@ def refuse_twice(extract: Extract, others: tuple[str, ...], *, root: ReadableRoo
     window = extract.window
     column = column_of_window(window.key)
     rest = Window(window_key(column, OTHERS))
+    # The window of all other values has the rows of every value that is not excluded from it. A value whose partition
+    # was taken out of the YAML is such a one, and its old window still shows them.
     if window.key == rest.key:
         known = {manifest_path(Window(window_key(column, each))) for each in window.excludes or ()}
         stray = next(iter(read_manifests(root, tuple(path for path in others if path not in known)[:1])), None)
@@ -324,6 +343,8 @@ def refuse_twice(extract: Extract, others: tuple[str, ...], *, root: ReadableRoo
                 f"listed any more, so window {window.key} would show its rows a second time. Remove {stray.path} "
                 f"there, or list the value again."
             )
+    # The other way round: a value that was added to the YAML has been in the window of all others until that is run
+    # again.
     elif manifest_path(rest) in others:
         found = read_manifest(root, manifest_path(rest))
         if found is not None and window.partition not in (found[0].window_excludes or ()):

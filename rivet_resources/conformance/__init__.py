@@ -9,12 +9,16 @@ exports rely on, without pytest, so that any test can run them. Not here: what s
 """
 
 from rivet_resources.conformance.checks import CHECK_PROMISES
+from rivet_resources.conformance.clock import FakeClock, fake_clock
 from rivet_resources.conformance.destinations import DESTINATION_PROMISES
 from rivet_resources.conformance.engines import ENGINE_PROMISES
 from rivet_resources.conformance.formats import FORMAT_PROMISES
+from rivet_resources.conformance.lines import Proxy, listening, proxied
+from rivet_resources.conformance.outages import OUTAGE_PROMISES
 from rivet_resources.conformance.promises import PromiseBroken
 from rivet_resources.conformance.steps import STEP_PROMISES
 
 __all__ = [
-    "CHECK_PROMISES", "DESTINATION_PROMISES", "ENGINE_PROMISES", "FORMAT_PROMISES", "STEP_PROMISES", "PromiseBroken",
+    "CHECK_PROMISES", "DESTINATION_PROMISES", "ENGINE_PROMISES", "FORMAT_PROMISES", "OUTAGE_PROMISES", "STEP_PROMISES",
+    "FakeClock", "PromiseBroken", "Proxy", "fake_clock", "listening", "proxied",
 ]  # fmt: skip

@@ -22,7 +22,8 @@ APPLICATION = "rivet conformance"
 GENTLE: Pace = pace(None, None)
 
 
-def _relation(session: Session, table: str) -> Relation:
+def plain_relation(session: Session, table: str) -> Relation:
+    """Describe a table as an export without overrides does."""
     return session.describe(table=table, query=None, params={}, rules=TypeRules({}))
 
 
@@ -30,7 +31,7 @@ def _rows(source: Source, table: str, *, pieces: int) -> tuple[Relation, list[pa
     """Read a table in pieces, as the tasks of a run would."""
     found = []
     with source.session(application=APPLICATION, pace=GENTLE) as session:
-        relation = _relation(session, table)
+        relation = plain_relation(session, table)
         for chunk in session.chunks(relation, pieces=pieces):
             pages = source.pages(
                 chunk, relation.columns, snapshot=session.snapshot, application=APPLICATION, pace=GENTLE,
@@ -43,7 +44,7 @@ def _rows(source: Source, table: str, *, pieces: int) -> tuple[Relation, list[pa
 def tables_are_described(source: Source, table: str) -> None:
     """A relation has columns with types of Arrow, and names that SQL can be written with."""
     with source.session(application=APPLICATION, pace=GENTLE) as session:
-        relation = _relation(session, table)
+        relation = plain_relation(session, table)
     names = [column.name for column in relation.columns]
     hold(relation.is_table and bool(names), "`describe` returns a table with its columns")
     hold(len(set(names)) == len(names), "a relation has no column twice")
@@ -71,7 +72,7 @@ def chunks_hold_each_row_once(source: Source, table: str) -> None:
 def pages_end_early(source: Source, table: str) -> None:
     """Who closes the iterator gets no further page, and the source can be asked again."""
     with source.session(application=APPLICATION, pace=GENTLE) as session:
-        relation = _relation(session, table)
+        relation = plain_relation(session, table)
         (chunk, *_) = session.chunks(relation)
         pages = source.pages(
             chunk, relation.columns, snapshot=session.snapshot, application=APPLICATION, pace=GENTLE,
@@ -80,7 +81,9 @@ def pages_end_early(source: Source, table: str) -> None:
         next(pages)
         pages.close()
         hold(next(pages, None) is None, "a closed reader yields nothing more")
-        hold(_relation(session, table).columns == relation.columns, "the session goes on after a reader was closed")
+        hold(
+            plain_relation(session, table).columns == relation.columns, "the session goes on after a reader was closed"
+        )
 
 
 def sessions_end_and_tell_the_time(source: Source, table: str) -> None:

@@ -17,9 +17,12 @@ from pydantic import AfterValidator
 
 from rivet_resources.contracts.rows.value_windows import SHARD_COLUMN
 
-STAGED = "_staged"  # below an export's root: invisible to readers
-MANIFESTS = "_rivet"  # below an export's root: one manifest per window
-QUARANTINE = "_quarantine"  # below an export's root: rows that could not be exported; readers pass over such names
+# Below an export's root: invisible to readers.
+STAGED = "_staged"
+# Below an export's root: one manifest per window.
+MANIFESTS = "_rivet"
+# Below an export's root: rows that could not be exported; readers pass over such names.
+QUARANTINE = "_quarantine"
 PROBE = ".rivet_doctor_probe"  # `contract.md`, 8.1
 PLACEHOLDERS = ("date", "export", "table")
 PARTITION = "{partition}"  # of the original: the folders of `partition_by`, which Rivet puts last in any case

@@ -27,10 +27,13 @@ PositionType = Literal["PostgresLsn", "MysqlBinlog", "Gtid", "Custom"]
 # What every row of changes begins with (`cdc.md`, section 3).
 OP = pa.field("__op", pa.string(), nullable=False)  # insert, update, delete, truncate
 POS = pa.field("__pos", pa.string(), nullable=False)  # of its commit, hexadecimal, sorts as text
-SEQ = pa.field("__seq", pa.int64(), nullable=False)  # sorts inside one __pos; not consecutive
+# Sorts inside one __pos; not consecutive.
+SEQ = pa.field("__seq", pa.int64(), nullable=False)
 TS = pa.field("__ts", pa.timestamp("us", "UTC"))  # of its commit, as the source states it
-UNCHANGED = pa.field("__unchanged", pa.list_(pa.string()))  # columns the log did not carry: as before
-BEFORE = "__before"  # struct of the row before, last column, only with `cdc: {before: true}`
+# Columns the log did not carry: as before.
+UNCHANGED = pa.field("__unchanged", pa.list_(pa.string()))
+# Struct of the row before, last column, only with `cdc: {before: true}`.
+BEFORE = "__before"
 ENVELOPE = (OP, POS, SEQ, TS, UNCHANGED)
 
 

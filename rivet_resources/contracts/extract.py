@@ -102,9 +102,9 @@ class Window:
     def file_name(self) -> str:
         """Name its manifest: the key, all but letters, digits and `=.+-` as `~3A`, so that no two keys meet.
 
-        Not `%3A`: emulators and proxies of stores decode that once too often. A long text cursor is cut and ends
-        in a digest of the whole, since file systems stop at 255 bytes.
+        Not `%3A`: emulators and proxies of stores decode that once too often.
         """
+        # A long text cursor is cut and ends in a digest of the whole, since file systems stop at 255 bytes.
         name = re.sub(r"[^A-Za-z0-9=.+-]", lambda m: "".join(f"~{b:02X}" for b in m[0].encode()), self.key)
         if len(name) > LONGEST_NAME:
             name = f"{name[:LONGEST_NAME]}~{hashlib.sha256(self.key.encode()).hexdigest()[:32]}"

@@ -145,9 +145,11 @@ def join_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, i
 
 def _join_sums(one: Measures, other: Measures) -> dict[str, int]:
     """Add the checksums of two sets of rows; {} where one has rows that were never summed (an older run's chunk)."""
+    # A sum over some of the rows would be compared with one over all of them, and call sound parts damaged.
     if any(each.rows and not each.checksums for each in (one, other)):
         return {}
     names = {**one.checksums, **other.checksums}
+    # Modulo 2**64, as the sum of each part is: so it is the same wherever parts and chunks were cut.
     return {name: (one.checksums.get(name, 0) + other.checksums.get(name, 0)) % 2**64 for name in names}
 
 

@@ -3,8 +3,7 @@
 Belongs here: the YAML blocks, when a window is open, and the values that go to tasks with them. Not here: counting
 what was read (`state/readings.py`), waiting for it (`read/meter.py`), words (`rivet_assets/run/read_limits.py`).
 
-Days are calendar days of the window's own zone, so a night is an hour shorter or longer where clocks move. A time that
-a clock shows twice is the first of the two; one that it leaves out is counted on from the time before.
+A time that a clock shows twice is the first of the two; one that it leaves out is counted on from the time before.
 """
 
 from __future__ import annotations
@@ -116,13 +115,17 @@ class ReadWindow(Settings):
         """Yield (start, end) in UTC of those that start from the day before `at` on, for so many days."""
         zone = ZoneInfo(self.timezone)
         today = at.astimezone(zone).date()
+        # From yesterday: a night that began before midnight may still be open.
         for ahead in range(-1, days):
             day = today + timedelta(days=ahead)
             if DAYS[day.weekday()] not in self.days:
                 continue
             start = _instant(day, self.start, zone)
+            # Each end by the zone's own calendar, and not start plus hours: the night in which clocks move is shorter
+            # or longer.
             end = _instant(day if self.end > self.start else day + timedelta(days=1), self.end, zone)
-            if start < end:  # false where clocks move over all of it
+            # False where clocks move over all of it.
+            if start < end:
                 yield start, end
 
 
@@ -192,6 +195,7 @@ class SourceLimits:
 
 def limits_of(source: Any) -> SourceLimits:
     """Read the limits of a source."""
+    # By `getattr`: engines of plugins, and rows that come from parts, have none of these keys.
     return SourceLimits(
         rate=getattr(source, "rate_limit", None),
         windows=getattr(source, "read_windows", None) or (),
@@ -205,10 +209,9 @@ def is_open(windows: Sequence[ReadWindow], at: datetime) -> bool:
 
 
 def next_opening(windows: Sequence[ReadWindow], at: datetime) -> datetime:
-    """Return when the source may be read again: `at` where it may be now.
-
-    A window may fall out once where clocks move, so two weeks are looked at.
-    """
+    """Return when the source may be read again: `at` where it may be now."""
+    # Days are calendar days of the window's own zone, so a night is an hour shorter or longer where clocks move. A
+    # window may fall out once where clocks move, so two weeks are looked at.
     if is_open(windows, at):
         return at
     return min(start for window in windows for start, _ in window.spans(at, days=15) if start > at)

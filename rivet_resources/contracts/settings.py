@@ -20,6 +20,7 @@ from rivet_resources.errors import ConfigError
 class Settings(BaseModel):
     """A block of YAML as a value: frozen, unknown keys refused."""
 
+    # Inputs are hidden, since a value that does not fit may be a password in the wrong key.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
@@ -136,6 +137,7 @@ def pace(source: Tuning | None, export: Tuning | None) -> Pace:
     given: dict[str, Any] = {}
     for block in (source, export):
         if block is not None:
+            # The export's block comes last, and wins field by field.
             given |= block.model_dump(exclude_none=True)
     if "batch_size" in given and "batch_size_memory_mb" in given:
         raise ConfigError(
@@ -154,6 +156,7 @@ ENCRYPTING = (
 
 def is_cluster(master: str) -> bool:
     """Return whether tasks of a master run in other processes than this machine's own JVM."""
+    # `local-cluster` starts workers in processes of their own, which is a cluster in every way that matters here.
     return not master.startswith("local") or master.startswith("local-cluster")
 
 
@@ -163,6 +166,7 @@ def is_encrypted(conf: Any) -> bool:
     Args:
         conf: a mapping of Spark's settings, or a SparkConf.
     """
+    # Authentication too: an encrypted line to somebody unknown keeps no secret.
     return str(conf.get("spark.authenticate", "")) == "true" and any(conf.get(key, "") == "true" for key in ENCRYPTING)
 
 

@@ -13,7 +13,8 @@ import dagster as dg
 
 from rivet_resources.errors import BudgetReached, ReadWindowClosed, RivetError, WindowBusy
 
-STEP_RETRIES = 1  # a page was tried `max_retries` times and a task three times before the step hears of it
+# A page was tried `max_retries` times and a task three times before the step hears of it.
+STEP_RETRIES = 1
 
 
 @contextmanager

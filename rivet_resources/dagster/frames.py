@@ -61,6 +61,7 @@ class Parts:
     def files(self, type_of: TypeOf) -> list[str]:
         """Return the local Parquet files to read lazily; [] where rows must pass through memory."""
         schema = self.schema
+        # A lazy reader opens the files by itself, so every cell must already have the type that the reader gives it.
         if any(type_of(field.type) != field.type for field in schema):
             return []
         if not is_uniform_parquet(self.manifests, schema):
@@ -188,5 +189,7 @@ def read_as(annotation: Any, parts: Parts, *, asset: str) -> Any:
 def _reader(annotation: Any) -> Callable[[Parts], Any] | None:
     if annotation is Any:
         return _spark
+    # Of the path the package alone, without the underscore of a compiled one: libraries move their classes between
+    # modules.
     package = str(getattr(annotation, "__module__", "")).partition(".")[0].removeprefix("_")
     return READERS.get((package, getattr(annotation, "__name__", "")))

@@ -1,8 +1,7 @@
 """Dagster's view of the lake: an output is a staged window to publish, an input is committed parts as it asks for them.
 
 Belongs here: which manifests an input means. Not here: the order of effects (`commit/publish.py`), reading parts
-(`frames.py`). It writes no row: Spark is lazy, a DataFrame would be computed after the gate should have judged
-it.
+(`frames.py`).
 """
 
 import time
@@ -30,9 +29,11 @@ from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.state.leases import Lease
 from rivet_resources.state.store import State
 
-SHARDS = "rivet/shards"  # metadata: databases whose windows lie in a folder each, below the export's
+# Metadata: databases whose windows lie in a folder each, below the export's.
+SHARDS = "rivet/shards"
 NO_SHARDS: Mapping[str, ReadableRoot] = MappingProxyType({})
-LAKE = "rivet_lake"  # resource key; so called that it stands beside what a project has
+# Resource key; so called that it stands beside what a project has.
+LAKE = "rivet_lake"
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class StagedOutput:
     def _before(self, step: str) -> None:
         """Prove the lease before parts get their names, where there are any, and again right before the swap."""
         if step == "manifest" or (step == "parts" and self.staged.files):
+            # Before parts get their names, and again right before the swap: publishing many parts may take longer than
+            # a lease lasts.
             self.lease.check()
 
 
@@ -72,6 +75,7 @@ class Lake(dg.ConfigurableIOManager):
 
     rivet: dg.ResourceDependency[Rivet]
 
+    # It writes no row: Spark is lazy, a DataFrame would be computed after the gate should have judged it.
     def handle_output(self, context: dg.OutputContext, obj: StagedOutput) -> None:
         """Publish a staged window."""
         tried = context.step_context.previous_attempt_count
@@ -129,6 +133,7 @@ def wanted(
     there: dict[str, list[Manifest]] = {}
     for each in current:
         there.setdefault(partition_of_window(each.window), []).append(each)
+    # An error and not an empty frame: rows that were never exported must not look like none.
     missing = [key for key in keys if key not in there]
     if missing:
         raise ManifestUnreadable(

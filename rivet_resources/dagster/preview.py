@@ -18,15 +18,14 @@ LONGEST_CELL = 200  # characters
 
 
 def preview(root: Root, manifest: Manifest | None, *, rows: int) -> dict[str, Any]:
-    """Return the metadata of some rows of a published window; {} where none are asked for, or none can be read.
-
-    A part that cannot be read again is no trouble of a run that has published it.
-    """
+    """Return the metadata of some rows of a published window; {} where none are asked for, or none can be read."""
+    # A part that cannot be read again is no trouble of a run that has published it.
     if manifest is None or rows == 0:
         return {}
     try:
         names, cells = _first(root, manifest, rows)
-    except Exception:  # whatever it says may hold a cell
+    except Exception:
+        # Whatever it says may hold a cell.
         return {}
     records = [dg.TableRecord(dict(zip(names, row, strict=True))) for row in cells]
     schema = dg.TableSchema([dg.TableColumn(name) for name in names])

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-RUN = "rivet_run"  # resource key; so called that it stands beside what a project has
+# Resource key; so called that it stands beside what a project has.
+RUN = "rivet_run"
 
 
 class Rivet(dg.ConfigurableResource):  # type: ignore[type-arg]

@@ -3,11 +3,9 @@
 Belongs here: the YAML block, and staging, committing and swapping on Azure. Not here: the order of publishing
 (`commit/publish.py`); connecting and what errors mean (`azure_client.py`).
 
-A staged part is blocks of its final name that no block list names yet: the blob does not exist for anybody. Committing
-the list is one atomic request, and the commit point of the part; a copy on the server (as on GCS) would show an empty
-blob while it is pending, needs a signed source address for each way to sign in, and writes every byte twice (decided
-2026-11). Azure takes back no block by itself before a week has passed, and has no request to drop them: a marker below
-`_staged/<run id>/` says that blocks wait, and without its marker a part is not published any more.
+A staged part is blocks of its final name that no block list names yet: the blob does not exist for anybody. Azure takes
+back no block by itself before a week has passed, and has no request to drop them: a marker below `_staged/<run id>/`
+says that blocks wait, and without its marker a part is not published any more.
 
 The swap of a manifest is one upload with `If-None-Match` or `If-Match`; a version is an ETag.
 """
@@ -60,7 +58,8 @@ from rivet_resources.fan_out import in_threads
 # A block list has at most 50,000 blocks. Source: Microsoft Learn, "Scale targets for Blob storage".
 BLOCKS = 50_000
 DELETE_THREADS = 8
-FOLDER = "hdi_isfolder"  # metadata of the empty blobs that stand for folders, as ADLS Gen2 and Hadoop keep them
+# Metadata of the empty blobs that stand for folders, as ADLS Gen2 and Hadoop keep them.
+FOLDER = "hdi_isfolder"
 Account = Annotated[str, Field(pattern=r"^[a-z0-9]{3,24}$")]
 Container = Annotated[str, Field(pattern=r"^(\$root|\$web|[a-z0-9](-?[a-z0-9]){2,62})$")]
 
@@ -129,7 +128,8 @@ class Azure(Settings):
         if not at:
             container, _, path = path.partition("/")
         account, dot, _ = host.partition(".")
-        if not (account and container and (dot or at)):  # az://container/prefix says nothing of an account
+        # `az://container/prefix` says nothing of an account.
+        if not (account and container and (dot or at)):
             return {}
         return {"account": account, "container": container, "prefix": path.strip("/")}
 
@@ -160,13 +160,16 @@ class AzureRoot:
         """Send every block of the final name, each checked by MD5 on both sides; commit none."""
         attempt = uuid.uuid4().hex[:8]
         marker = f"{STAGED}/{run_id}/{attempt}.blocks"
-        self.put(marker, path.encode())  # first: blocks without it are nobody's, and Azure drops them
+        # First: blocks without it are nobody's, and Azure drops them.
+        self.put(marker, path.encode())
         whole, number, sums = hashlib.md5(), 0, []
         with self._translate(f"stage {path}") as container:
             blob = container.get_blob_client(self._key(path))
             for number, piece in enumerate(pieces(file), start=1):
                 whole.update(piece)
                 sums.append(hashlib.md5(piece).hexdigest())
+                # Names begin with the attempt: blocks of two attempts wait under one blob name, and a list must name
+                # only its own.
                 blob.stage_block(block_id(attempt, number), piece, validate_content=True)
         if base64.b64encode(whole.digest()).decode() != md5:
             self.delete([marker])
@@ -178,6 +181,7 @@ class AzureRoot:
     def staged_exists(self, part: Part) -> bool:
         """Return whether all blocks still wait, or the part was already committed, with its size."""
         with self._translate(f"look for {part.path}") as container:
+            # Looked at before the blocks: committing dropped all blocks of that name that the list does not have.
             if self._holds(container, part):
                 return True
             if not container.get_blob_client(self._key(part.staged["marker"])).exists():
@@ -189,15 +193,15 @@ class AzureRoot:
         return False
 
     def publish(self, part: Part) -> None:
-        """Commit the block list; a part that is already there is left as it is.
-
-        The store compared each block with its MD5 as it came, and a list is committed with exactly the blocks that it
-        names or not at all: an answer of success is as good as a look at the blob.
-        """
+        """Commit the block list; a part that is already there is left as it is."""
         with self._translate(f"publish {part.path}") as container:
             try:
+                # A list is committed as a whole or not at all, and the store compared each block with its MD5 as it
+                # came.
                 self._commit(container, part)
             except DestinationError:
+                # A publish that died behind its commit is repeated: the marker is gone, and the blob is what was
+                # measured.
                 if not self._holds(container, part):
                     raise
         self.delete([part.staged["marker"]])
@@ -229,6 +233,7 @@ class AzureRoot:
         if expected is not None:
             from azure.core import MatchConditions  # driver
 
+            # `overwrite` only says that a blob may be there; which one, the condition says.
             condition = {"overwrite": True, "etag": expected, "match_condition": MatchConditions.IfNotModified}
         with self._translate(f"write {path}") as container:
             blob = container.get_blob_client(self._key(path))
@@ -297,7 +302,8 @@ class AzureRoot:
     def sweep(self, *, keep: Iterable[str], everywhere: bool = True) -> int:
         """Remove what lies staged by runs outside `keep`; blocks go with their markers, as `discard` says."""
         found = self._objects(f"{STAGED}/")
-        kept = set(keep if found else ())  # asked after the listing: a run that began since has nothing in it
+        # Asked after the listing: a run that began since has nothing in it.
+        kept = set(keep if found else ())
         dead = [path for path in found if staged_run(path, keep=kept)]
         self.delete(dead)
         return len(dead)
@@ -351,10 +357,17 @@ class AzureRoot:
             f"{self.uri}: staged part {part.path} is gone. Something removed it while the run worked, or it waited "
             f"for more than a week; run again."
         )
+        # Azure has no request that drops blocks, so discarding a part means removing its marker: without it the blocks
+        # must not become a blob, as of a window that a quality rule refused.
         if not container.get_blob_client(self._key(part.staged["marker"])).exists():
             raise gone
+        # Of the whole file: what readers and `rivet validate` compare with. The store keeps it as told and checks
+        # nothing.
         settings = ContentSettings(content_md5=bytearray(base64.b64decode(part.md5)))
         try:
+            # The commit point of the part. A copy on the server (as on GCS) would show an empty blob while it is
+            # pending, needs a signed source address for each way to sign in, and writes every byte twice (decided
+            # 2026-11).
             blob.commit_block_list([BlobBlock(name) for name in _blocks_of(part)], content_settings=settings)
         except api.HttpResponseError as error:
             if error.response is not None and error_code(error) == "InvalidBlockList":
@@ -368,6 +381,7 @@ class AzureRoot:
 
     def _blobs(self, prefix: str) -> Iterator[tuple[str, Any]]:
         with self._translate(f"list {prefix or 'the prefix'}") as container:
+            # With metadata, for accounts with a hierarchical namespace list their folders as empty blobs.
             for blob in container.list_blobs(self._key(prefix), include=["metadata"]):
                 if (blob.metadata or {}).get(FOLDER) != "true":
                     yield blob.name.removeprefix(f"{self.prefix}/"), blob
@@ -375,6 +389,7 @@ class AzureRoot:
 
 def block_id(attempt: str, number: int) -> str:
     """Name a block; all names of a blob's blocks have one length."""
+    # Source: Microsoft Learn, "Put Block": all ids of one blob's blocks have the same length.
     return f"{attempt}-{number:05d}"
 
 

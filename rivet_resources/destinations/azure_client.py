@@ -29,7 +29,8 @@ from rivet_resources.tls_faults import tls_fault
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
 TRIES = 4
-PIECE_BYTES = 8 << 20  # per request of an upload; bounds a task's memory
+# Per request of an upload; bounds a task's memory.
+PIECE_BYTES = 8 << 20
 
 # Source: Microsoft Learn, "Common REST API error codes" and "Blob service error codes".
 ABSENT = frozenset({"BlobNotFound", "ResourceNotFound"})
@@ -105,6 +106,7 @@ def _client(location: AzureLocation, connection: str | None, key: str | None, sa
     """Make a client of the container; one per process and sign-in."""
     from azure.storage.blob import BlobServiceClient  # driver
 
+    # Bounds on every request: the client's defaults wait for minutes, and a task would hold its page as long.
     settings = {
         "retry_policy": _retries(),
         "connection_timeout": CONNECT_SECONDS,
@@ -117,7 +119,8 @@ def _client(location: AzureLocation, connection: str | None, key: str | None, sa
             service = BlobServiceClient.from_connection_string(connection, **settings)
         else:
             service = BlobServiceClient(location.url, credential=_credential(location, key, sas), **settings)
-    except ValueError as error:  # its text may hold a piece of the secret
+    except ValueError as error:
+        # Its text may hold a piece of the secret.
         raise DestinationAuth(
             f"{_named(location)} holds no usable {'connection string' if connection else 'secret'} "
             f"({type(error).__name__}). Copy it again from the account's page, Access keys."
@@ -160,6 +163,7 @@ def _check_connection(service: Any, location: AzureLocation) -> None:
     Raises:
         ConfigError, DestinationAuth
     """
+    # Else the configuration would name one place, and the secret decide about another.
     if service.account_name != location.account:
         raise DestinationAuth(
             f"{_named(location)} is of account {service.account_name}, and `destination.account` is "
@@ -182,6 +186,7 @@ def _retries() -> Any:
 
     class Retries(ExponentialRetry):  # type: ignore[misc]
         def increment(self, settings: Any, request: Any, response: Any = None, error: Any = None) -> bool:
+            # The same certificate is there at the next try, and each try waits longer.
             if error is not None and tls_fault(error) is not None:
                 return False
             return bool(super().increment(settings, request, response=response, error=error))
@@ -210,7 +215,8 @@ def translate_errors(location: AzureLocation, *, uri: str, action: str) -> Itera
             error, where=where, store=location.url, tls_advice=TLS,
             look_at="`destination.account`, `destination.endpoint`",
         ) from error  # fmt: skip
-    except api.AzureError as error:  # such as an answer whose MD5 is not that of its bytes
+    except api.AzureError as error:
+        # Such as an answer whose MD5 is not that of its bytes.
         raise DestinationUnreachable(f"{where}: the request failed ({type(error).__name__}). Run again.") from error
 
 

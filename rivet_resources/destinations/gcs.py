@@ -52,7 +52,8 @@ from rivet_resources.errors import DestinationError, DestinationUnreachable, Par
 from rivet_resources.extras import GCS, Extra
 from rivet_resources.fan_out import in_threads
 
-UPLOAD_BYTES = 8 << 20  # per request of a resumable upload; bounds a task's memory
+# Per request of a resumable upload; bounds a task's memory.
+UPLOAD_BYTES = 8 << 20
 READ_TRIES = 5
 # Source: Cloud KMS documentation, "Getting a Cloud KMS resource ID"; a version is the store's choice.
 KMS_KEY = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+")
@@ -180,6 +181,7 @@ class GcsRoot:
             blob = self.objects.blob(bucket, self._key(relative), chunk_size=UPLOAD_BYTES)
             blob.upload_from_filename(str(file), checksum="crc32c", **control())
             self.objects.check(blob, where=f"{self.uri}: cannot stage {path}")
+            # An upload answers with the object's own MD5, so this proves the bytes at rest without a further request.
             if (blob.size, blob.md5_hash) != (size, md5):
                 raise PartCorrupt(f"{self.uri}/{relative}: the store holds something else than was sent. Run again.")
         file.unlink()
@@ -198,11 +200,14 @@ class GcsRoot:
             try:
                 self._rewrite(bucket, part)
             except api.NotFound as error:  # of the staged object, or of the bucket, which the next request tells
+                # A publish that died behind its rewrite is repeated, and meets a part that is in its place.
                 if not self._holds(bucket, part.path, part):
                     raise DestinationError(
                         f"{self.uri}: staged part {part.staged['path']} is gone and {part.path} is not there. "
                         f"Something removed it while the run worked; run again."
                     ) from error
+        # Behind the rewrite: what a death leaves between them is a second copy below `_staged/`, and no part is
+        # missing.
         self.delete([part.staged["path"]])
 
     def discard(self, parts: Iterable[Part]) -> None:
@@ -219,17 +224,22 @@ class GcsRoot:
                 content = told.download_as_bytes(**control())
             except api.NotFound:
                 return None
-            if told.generation:  # the head of the answer; emulators leave it out
+            # The head of the answer; emulators leave it out.
+            if told.generation:
                 return content, str(told.generation)
+            # The version must be of the very content that was read: a swap compares with it, and a newer one would let
+            # a writer pass who never saw what it overwrites.
             for _ in range(READ_TRIES):
                 blob = bucket.get_blob(self._key(path), **control())
                 if blob is None:
                     return None
-                generation = blob.generation  # kept: a download writes what the answer's headers say over it
+                # Kept: a download writes what the answer's headers say over it.
+                generation = blob.generation
                 try:
                     return blob.download_as_bytes(if_generation_match=generation, **control()), str(generation)
                 except (api.NotFound, api.PreconditionFailed):
-                    continue  # replaced since `get_blob`
+                    # Replaced since `get_blob`.
+                    continue
         raise DestinationUnreachable(f"{self.uri}/{path} is being rewritten all the time. Run again.")
 
     def put(self, path: str, content: bytes) -> None:
@@ -246,6 +256,8 @@ class GcsRoot:
         with self._translate(f"write {path}") as bucket:
             blob = self.objects.blob(bucket, self._key(path))
             try:
+                # Generation 0 means: only if there is none. Source: Cloud Storage documentation, "Request
+                # preconditions".
                 blob.upload_from_string(content, checksum="md5", if_generation_match=int(expected or 0), **control())
             except api.PreconditionFailed as error:
                 raise window_taken(self.uri, path) from error
@@ -258,6 +270,7 @@ class GcsRoot:
     def list_after(self, path: str, *, most: int) -> dict[str, str | None]:
         """List from a place on; a listing has the generation of each object."""
         with self._translate(f"list after {path}") as bucket:
+            # One more than asked for: `start_offset` is inclusive, and the place itself does not count.
             about = {"prefix": self._key(parent_of(path)), "start_offset": self._key(path), "page_size": most + 1}
             found = bucket.client.list_blobs(bucket, **about, **control())
             items = ((blob.name.removeprefix(f"{self.prefix}/"), str(blob.generation)) for blob in found)
@@ -278,7 +291,8 @@ class GcsRoot:
         """Return whether the store's own MD5 of an object is what was sent; see `TellsContent`."""
         with self._translate(f"look at {path}") as bucket:
             blob = bucket.get_blob(self._key(path), **control())
-        if blob is None or blob.md5_hash is None:  # None: gone since it was listed; composite objects have no MD5
+        # None: gone since it was listed; composite objects have no MD5.
+        if blob is None or blob.md5_hash is None:
             return None
         return bool((blob.size, blob.md5_hash) == (size, md5))
 
@@ -307,7 +321,8 @@ class GcsRoot:
     def sweep(self, *, keep: Iterable[str], everywhere: bool = True) -> int:
         """Remove what lies staged by runs outside `keep`."""
         found = self._objects(f"{STAGED}/")
-        kept = set(keep if found else ())  # asked after the listing: a run that began since has nothing in it
+        # Asked after the listing: a run that began since has nothing in it.
+        kept = set(keep if found else ())
         dead = [path for path in found if staged_run(path, keep=kept)]
         self.delete(dead)
         return len(dead)
@@ -343,6 +358,8 @@ class GcsRoot:
         """
         staged = bucket.blob(self._key(part.staged["path"]))
         final = self.objects.blob(bucket, self._key(part.path))
+        # An object in another location or storage class, or under another key, is copied in several calls; the final
+        # name shows nothing before the last.
         token, _, _ = final.rewrite(staged, **control())
         while token is not None:
             token, _, _ = final.rewrite(staged, token=token, **control())

@@ -46,8 +46,11 @@ def control() -> dict[str, Any]:
     usual = DEFAULT_RETRY._predicate
 
     def may_pass(error: Exception) -> bool:
-        return bool(usual(error)) and tls_fault(error) is None  # a refused certificate stays refused
+        # A refused certificate stays refused.
+        return bool(usual(error)) and tls_fault(error) is None
 
+    # The client's own deadline is two minutes, for each of the requests of a step that is itself tried again. To repeat
+    # is safe: our writes are conditional, or put the same bytes under the same name.
     return {"timeout": REQUEST_SECONDS, "retry": DEFAULT_RETRY.with_timeout(RETRY_SECONDS).with_predicate(may_pass)}
 
 
@@ -107,6 +110,7 @@ def translate_errors(location: GcsLocation, *, uri: str, action: str) -> Iterato
         yield connect(location).bucket(location.bucket)
     except (api.GoogleAPICallError, InvalidResponse) as error:
         raise refusal(status_of(error), bucket=location.bucket, where=where) from error
+    # Before GoogleAuthError, which is the base of TransportError: a sign-in server that is away is no wrong key.
     except (api.RetryError, auth.TransportError, requests.RequestException, ConnectionError) as error:
         store = location.endpoint or "Google Cloud Storage"
         raise silent(error, where=where, store=store, tls_advice=TLS, look_at="`destination.endpoint`") from error
@@ -128,6 +132,8 @@ def refusal(status: int, *, bucket: str, where: str) -> DestinationError:
 
     Source: Cloud Storage documentation, "HTTP status and error codes for JSON".
     """
+    # An object that is not there is answered before (`NotFound` is caught where one may be missing), so this is the
+    # bucket.
     if status == 404:
         return BucketMissing(
             f"{where}: bucket {bucket} does not exist, or is not shown to this account. Create it, or fix "

@@ -4,11 +4,9 @@ Belongs here: the YAML block, the transaction that publishes a window, what a re
 errors (`kafka_client.py`), the transaction (`kafka_transaction.py`), what is refused (`kafka_topic.py`), committed
 windows (`kafka_windows.py`), what messages are made of (`write/messages/`).
 
-How a run knows what is committed (decided 2026-11): the manifest of a window is a record in a topic of windows, written
-inside the transaction that produces its rows. So both are visible, or none is, and all that reads manifests elsewhere
-(cursors, drift, provenance, `rivet validate`) reads them here. Offsets of a consumer group, which Kafka can also commit
-in a transaction, were rejected: they expire when nobody is in the group (offsets.retention.minutes, a week), hold 4 KB
-of text, and no reader sees which windows there are.
+The manifest of a window is a record in a topic of windows, written inside the transaction that produces its rows: both
+are visible, or none is, and all that reads manifests elsewhere (cursors, drift, provenance, `rivet validate`) reads
+them here.
 
     fence       init_transactions: what an earlier run with our transactional id has open is aborted, and it can
                 commit no more; what it did commit is visible from here on
@@ -149,6 +147,7 @@ class Kafka(Settings):
             raise ValueError("has half of a sign-in; write mechanism, username and password_env, or none of them")
         if bool(self.certificate_file) != bool(self.key_file):
             raise ValueError("has half of a client certificate; write certificate_file and key_file, or none of them")
+        # Rows and, with SASL/PLAIN, the password itself would pass in the clear.
         if not self.is_encrypted and not self.is_here and not self.allow_insecure_endpoint:
             raise ValueError(
                 "sends rows over a plain line to another machine; leave out `tls: false`, or set "
@@ -156,6 +155,7 @@ class Kafka(Settings):
             )
         if not self.is_encrypted and (self.ca_file or self.certificate_file):
             raise ValueError("has certificates, and the line is plain; write `tls: true`")
+        # By name, since librdkafka would take them without a word: `acks=0` alone makes a window that may have holes.
         ours = sorted(name for name, _ in self.client_settings if OURS.fullmatch(name))
         if ours:
             raise ValueError(
@@ -200,6 +200,7 @@ class Kafka(Settings):
         """Address one export's topic; parts wait in a folder of this machine, under this user's id."""
         topic = self.topic_of(export)
         windows = _topic(self.windows_topic.replace("{topic}", topic))
+        # By cluster and topics: two configurations with an export of one name must not sweep each other's parts.
         name = hashlib.sha256(f"{self.bootstrap_servers}\n{topic}\n{windows}".encode()).hexdigest()[:16]
         at = KafkaTopic(
             self.location,
@@ -292,6 +293,8 @@ class KafkaRoot:
 
     def publish(self, part: Part) -> None:
         """See that the part still waits: it is produced with its window."""
+        # A part is no message by itself: only the whole window is produced, with its manifest, in one transaction
+        # (`append`).
         self.staged_file(part)
 
     def discard(self, parts: Iterable[Part]) -> None:
@@ -312,6 +315,10 @@ class KafkaRoot:
         """Read a manifest, whose version is the offset of its record; or a sidecar of the staging folder."""
         if not path.startswith(f"{MANIFESTS}/"):
             return self.staging.read(path)
+        # How a run knows what is committed (decided 2026-11): the manifest of a window is a record in a topic of
+        # windows, written inside the transaction that produces its rows. Offsets of a consumer group, which Kafka can
+        # also commit in a transaction, were rejected: they expire when nobody is in the group
+        # (offsets.retention.minutes, a week), hold 4 KB of text, and no reader sees which windows there are.
         found = self.at.windows.read(self.at.export).get(path)
         return None if found is None else (found.content, found.version)
 
@@ -342,6 +349,7 @@ class KafkaRoot:
 
     def delete(self, paths: Iterable[str]) -> None:
         """Remove sidecars; messages and their manifests stay, and nothing else is there."""
+        # Asked for what a file store would remove as replaced; in a topic nothing is.
         self.staging.delete([path for path in paths if path.startswith(f"{STAGED}/")])
 
     def local_path(self, path: str) -> None:

@@ -73,6 +73,17 @@ class KafkaLocation:
         Raises:
             ConfigError: the variable of the password is not set.
         """
+        return self._settings(self.password())
+
+    def password(self) -> str | None:
+        """Read the password as it is now, since a secret may be changed while a process lives.
+
+        Raises:
+            ConfigError
+        """
+        return resolve_secret(None, env=self.password_env, key="password") if self.mechanism else None
+
+    def _settings(self, password: str | None) -> dict[str, Any]:
         protocol = ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
         told: dict[str, Any] = {
             **dict(self.client_settings),
@@ -83,7 +94,6 @@ class KafkaLocation:
             "log_level": 0,  # what matters comes as an error of ours
         }
         if self.mechanism:
-            password = resolve_secret(None, env=self.password_env, key="password")
             told |= {"sasl.mechanisms": self.mechanism, "sasl.username": self.username, "sasl.password": password}
         files = {
             "ssl.ca.location": self.ca_file,
@@ -103,13 +113,25 @@ class Heard:
 
     def error(self, error: Any) -> None:
         """Note a fault; one that says why is not forgotten for one that says only that all brokers are away."""
-        if self.fault is None or self.fault.name() not in ("_AUTHENTICATION", "_SSL"):
+        # librdkafka tells first why one connection failed, then that all brokers are down, which is only what follows
+        # from it.
+        if self.fault is None or not says_why(self.fault):
             self.fault = error
 
     def delivered(self, error: Any, message: Any) -> None:
         """Note a message that did not arrive."""
         if error is not None and self.undelivered is None:
             self.undelivered = error
+
+
+def says_why(fault: Any) -> bool:
+    """Return whether a fault of a connection names a cause that waiting does not cure."""
+    return fault.name() in AUTH or _is_of_tls(fault)
+
+
+def _is_of_tls(fault: Any) -> bool:
+    """Return whether TLS failed; a broker that refuses our certificate is told of as a line that broke."""
+    return fault.name() == "_SSL" or (fault.name() == "_TRANSPORT" and "SSL" in fault.str())
 
 
 def make_producer(location: KafkaLocation, heard: Heard, **settings: Any) -> Any:
@@ -127,6 +149,8 @@ def make_consumer(location: KafkaLocation, heard: Heard, **settings: Any) -> Any
 
     return Consumer({
         **location.settings(), "error_cb": heard.error, "group.id": "rivet", "enable.auto.commit": False,
+        # "auto.offset.reset: error", as what retention removed must be an error, and not a jump to a place that is
+        # still there.
         "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "error",
         "check.crcs": True, "fetch.wait.max.ms": 20, **settings,
     })  # fmt: skip
@@ -134,11 +158,13 @@ def make_consumer(location: KafkaLocation, heard: Heard, **settings: Any) -> Any
 
 def admin_of(location: KafkaLocation) -> tuple[Any, Heard]:
     """Return the admin client of this process for a cluster, and what it heard."""
-    return _admin(location, os.getpid())
+    # By process: a client's threads do not survive a fork.
+    return _admin(location, os.getpid(), location.password())
 
 
 @lru_cache(maxsize=8)
-def _admin(location: KafkaLocation, process: int) -> tuple[Any, Heard]:
+def _admin(location: KafkaLocation, process: int, password: str | None) -> tuple[Any, Heard]:
+    """Keep a client for each password: one that signed in with an older one could not come back."""
     from confluent_kafka.admin import AdminClient  # driver
 
     heard = Heard()
@@ -158,12 +184,15 @@ def ask(location: KafkaLocation, request: Callable[[Any], Mapping[Any, Any]], *,
         admin, told = admin_of(location)
         admin.poll(0)
         heard.append(told)
+        # The client lives on: a fault of an earlier question must not be taken for this one's.
         told.fault = None
         futures, until = list(request(admin).values()), time.monotonic() + location.timeout_seconds
         while not all(future.done() for future in futures) and time.monotonic() < until:
-            if told.fault is not None and told.fault.name() in {*AUTH, "_SSL"}:  # waiting would not change it
+            # Waiting would not change it.
+            if told.fault is not None and says_why(told.fault):
                 raise KafkaException(told.fault)
-            admin.poll(0.01)  # else nobody is told of faults
+            # Else nobody is told of faults.
+            admin.poll(0.01)
         return [future.result(timeout=0) for future in futures]
 
 
@@ -178,6 +207,7 @@ RIGHTS: Mapping[str, str] = {
     "CLUSTER_AUTHORIZATION_FAILED": "CREATE on the cluster, or make the topic of windows yourself",
     "GROUP_AUTHORIZATION_FAILED": "READ on the group rivet",
 }
+TO_CREATE = "CREATE on it, or make it yourself, with one partition and cleanup.policy=compact"
 MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
 NO_TRANSACTIONS = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION", "UNSUPPORTED_FOR_MESSAGE_FORMAT"})
 AWAY = frozenset({
@@ -194,9 +224,6 @@ AWAY = frozenset({
 class translate_errors:
     """Raise what librdkafka says in the house voice; the block may add what its clients heard, which says more.
 
-    Not a generator: of a fatal error the client raises a `KafkaError`, which is no exception of Python's, so `except`
-    and generators do not see it; and where a callback is due meanwhile, a `SystemError` (confluent-kafka 2.16).
-
     Raises:
         DestinationError and its kin, WindowTaken.
     """
@@ -210,6 +237,8 @@ class translate_errors:
         """Begin; what is added to the list is asked when something fails."""
         return self.heard
 
+    # Not a generator: of a fatal error the client raises a `KafkaError`, which is no exception of Python's, so `except`
+    # and generators do not see it; and where a callback is due meanwhile, a `SystemError` (confluent-kafka 2.16).
     def __exit__(self, kind: Any, error: Any, trace: object) -> None:
         """Raise in the place of what was raised."""
         if error is None:
@@ -238,7 +267,8 @@ def code_of(error: DestinationError) -> str:
 def meaning(reasons: list[Any], *, uri: str, action: str, servers: str) -> RivetError:
     """Return the error of ours for what was said; one that names a cause goes before one that says it took long."""
     named = [each for each in reasons if each is not None]
-    causes = [each for each in named if each.name() not in AWAY] or named
+    # A message that ran out of time is told beside the reason why nothing could be sent; the reason is what helps.
+    causes = [each for each in named if each.name() not in AWAY or _is_of_tls(each)] or named
     cause = causes[0] if causes else None
     name, where = (cause.name() if cause is not None else "_TIMED_OUT"), f"{uri}: cannot {action}"
     if name in FENCED:
@@ -253,9 +283,13 @@ def meaning(reasons: list[Any], *, uri: str, action: str, servers: str) -> Rivet
             f"password_env; without `mechanism` nobody signs in."
         )
     if name in RIGHTS:
-        return DestinationPermission(f"{where}: it is not allowed ({name}). Grant {RIGHTS[name]}.")
-    if name == "_SSL":
-        return DestinationTls(f"{where}: TLS with {servers} failed. Check `tls`, ca_file and the broker's certificate.")
+        right = TO_CREATE if action.startswith("create ") else RIGHTS[name]
+        return DestinationPermission(f"{where}: it is not allowed ({name}). Grant {right}.")
+    if cause is not None and _is_of_tls(cause):
+        return DestinationTls(
+            f"{where}: TLS with {servers} failed. Check `tls`, ca_file and the broker's certificate; where brokers ask "
+            f"clients for one, certificate_file and key_file."
+        )
     if name in MISSING:
         return TopicMissing(
             f"{where}: there is no such topic. Rivet creates none that holds rows; create it with as many partitions "

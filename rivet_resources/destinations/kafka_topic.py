@@ -73,6 +73,8 @@ class KafkaTopic:
             TopicChanged
         """
         produced = [each for each in standing.values() if each.account.messages]
+        # By offset of the record, which is the order of commits; windows that produced nothing say nothing of the
+        # topic.
         last = max(produced, key=lambda each: int(each.version), default=None)
         if self.partitions is not None and self.partitions != now.partitions:
             raise TopicChanged(
@@ -90,6 +92,7 @@ class KafkaTopic:
                 f"in it. Name another `windows_topic` and run `rivet state reset -e {self.export}`: all is produced "
                 f"again."
             )
+        # A key's partition is its hash modulo their number, and Kafka orders messages within a partition only.
         if before.partitions != now.partitions and self.partitions is None:
             raise TopicChanged(
                 f"{self.uri}: topic {self.topic} has {now.partitions} partitions, and had {before.partitions} at its "
@@ -104,7 +107,8 @@ class KafkaTopic:
         except (KeyError, ValueError, DestinationError) as error:
             if isinstance(error, DestinationUnreachable):
                 raise
-            return DEFAULT_LARGEST  # without DESCRIBE_CONFIGS nobody tells another
+            # Without DESCRIBE_CONFIGS nobody tells another.
+            return DEFAULT_LARGEST
 
     def make_windows_topic(self) -> None:
         """Make the topic of windows where it is missing: compacted, of one partition.
@@ -126,7 +130,8 @@ class KafkaTopic:
             if code_of(error) != "TOPIC_ALREADY_EXISTS":
                 raise
         until = time.monotonic() + self.location.timeout_seconds
-        while describe(self.location, [self.windows_topic], uri=self.uri)[0] is None:  # brokers hear of it one by one
+        # Brokers hear of it one by one.
+        while describe(self.location, [self.windows_topic], uri=self.uri)[0] is None:
             if time.monotonic() > until:
                 raise DestinationUnreachable(f"{self.uri}: {self.windows_topic} was created, and is not there yet.")
             time.sleep(0.1)

@@ -19,6 +19,7 @@ from rivet_resources.destinations.kafka_topic import KafkaTopic
 from rivet_resources.destinations.kafka_windows import ACCOUNT, TopicFacts, offsets, spell_account
 from rivet_resources.destinations.stores import window_taken
 
+PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # what waits when a transaction fails, as for a right that is missing
 OVERHEAD_BYTES = 512  # of a message in a batch: lengths, offsets, headers; what is left to the broker's own account
 LARGEST_BYTES = 1_000_000_000  # what librdkafka can be told
 # How a producer gathers messages; `client_settings` may say otherwise.
@@ -37,17 +38,24 @@ def produce_window(
     with at.translate("produce") as said:
         said.append(heard)
         producer = _producer(at, heard, limit)
-        producer.init_transactions(float(at.location.timeout_seconds))
+        # The fence: brokers give this id a new epoch, abort what an earlier producer had open under it, and refuse
+        # whatever that one still sends. A lease can expire under a process that hangs; this cannot be outlived.
+        try:
+            producer.init_transactions(float(at.location.timeout_seconds))
+        finally:
+            producer.poll(0)  # nobody hears of a refused sign-in meanwhile
         # Behind the fence: what an earlier run with our id had open is decided by now, and no more of it can come.
         standing = at.windows.read(at.export, settled=True)
         found = standing.get(path)
         if (None if found is None else found.version) != expected:
             raise window_taken(at.uri, path)
         at.refuse_changed(facts, standing)
+        # Open messages included: others may produce into the topic meanwhile, and what stands before us is not ours.
         lows = offsets(at.location, at.topic, facts.partitions, uri=at.uri, all_there_is=True)
         producer.begin_transaction()
         try:
             _Window(at, producer, heard, facts, limit, step).run(batches, lows, path, content)
+        # Ctrl-C too: an open transaction holds back every reader of committed messages until the broker ends it.
         except BaseException:
             with suppress(Exception):  # the fault that ended it is the one to tell
                 producer.purge()
@@ -71,6 +79,8 @@ def _producer(at: KafkaTopic, heard: Heard, limit: int) -> Any:
         **transaction_settings(at, at.transactional_id),
         "enable.idempotence": True,
         "acks": "all",
+        # Nobody needs to hear of each message that arrived: one that did not is kept in `heard`, and refused before the
+        # commit.
         "delivery.report.only.error": True,
         "partitioner": "murmur2_random",  # that of Java's producers, so that tables can be joined by key
         "compression.type": at.compression,
@@ -101,11 +111,14 @@ class _Window:
             self._refuse_large(batch)
             self._produce(batch)
             self.newest = max(self.newest, batch.newest)
+            # One flush early: a broker that refuses what we produce says so before the whole window is spelled.
             if number == 0:
                 self._flush()
                 self.step("produce")
         self._flush()
         at = self.at
+        # Behind the flush and before the commit: all our messages lie below, and commit markers above, so `rivet
+        # validate` counts within [low, high).
         highs = offsets(at.location, at.topic, self.facts.partitions, uri=at.uri, all_there_is=True)
         account = WindowAccount(
             self.messages, self.facts.partitions, self.facts.id, tuple(zip(lows, highs, strict=True)), self.newest
@@ -127,6 +140,7 @@ class _Window:
         if batch.keys is not None:
             size = pc.add(size, pc.fill_null(pc.binary_length(batch.keys), 0))
         largest = int(pc.max(size).as_py() or 0)
+        # A broker's refusal is fatal for the producer and names no row's column or size; this one says what to change.
         if largest + OVERHEAD_BYTES > self.limit:
             raise MessageTooLarge(
                 f"{self.at.uri}: a row of export {self.at.export} is a message of {largest} bytes, and the topic takes "
@@ -150,6 +164,7 @@ class _Window:
                 for key, value, own in zip(keys[done:], values[done:], headers[done:], strict=True):
                     produce(topic, value, key, headers=own)
                     done += 1
+            # The producer's queue is full, which is how librdkafka asks to wait. Nothing of this message was taken.
             except BufferError:
                 self._wait()
         self.messages += done
@@ -161,9 +176,12 @@ class _Window:
     ) -> None:
         """Produce messages of which some go to each partition."""
         for key, value, own, everywhere in zip(keys, values, headers, is_everywhere, strict=True):
+            # -1: by key. A marker such as a TRUNCATE concerns the rows of every partition.
             for partition in range(self.facts.partitions) if everywhere else (-1,):
                 while True:
                     try:
+                        # In the same transaction: a reader of committed windows sees this record exactly when readers
+                        # see the rows.
                         self.producer.produce(self.at.topic, value, key, partition, headers=own)
                         break
                     except BufferError:
@@ -187,7 +205,11 @@ class _Window:
 
     def _refuse_undelivered(self) -> None:
         """Raise what the first message that did not arrive was told; messages wait at most `timeout_s`."""
-        if self.heard.undelivered is not None:
-            from confluent_kafka import KafkaException  # driver
+        if self.heard.undelivered is None:
+            return
+        from confluent_kafka import KafkaException  # driver
 
-            raise KafkaException(self.heard.undelivered)
+        if self.heard.undelivered.name() in PURGED:
+            # The transaction was given up for a reason that only its next step is told; this one changes nothing.
+            self.producer.begin_transaction()
+        raise KafkaException(self.heard.undelivered)

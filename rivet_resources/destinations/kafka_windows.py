@@ -4,7 +4,7 @@ Belongs here: reading it, and what its records look like. Not here: writing one 
 (`commit/manifest.py`).
 
 A record's key is `<export>/<path of the manifest>`, its value the manifest, its header `rivet.account` what the window
-left in the topic of rows. The topic has one partition and is compacted, so the newest record of a window stays.
+left in the topic of rows.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class WindowsTopic:
         Raises:
             DestinationError and its kin.
         """
+        # By process: after a fork the child would share positions, but not the threads of the clients that read.
         view = _views.setdefault((self.location, self.topic, os.getpid()), _View())
         with view.lock:
             self._refresh(view, settled=settled)
@@ -82,10 +83,13 @@ class WindowsTopic:
 
     def _refresh(self, view: _View, *, settled: bool) -> None:
         found = describe(self.location, [self.topic], uri=self.uri)[0]
+        # By id and not by name: a topic of the same name that was made anew has none of the records that we remember.
         if found is None or view.topic_id != found.id:  # nothing yet, or made anew
             view.records, view.next, view.topic_id = {}, 0, found.id if found else ""
         if found is None:
             return
+        # "The newest record of a window" is defined by offsets, which partitions do not share. With one, and compacted,
+        # it stays.
         if found.partitions != 1:
             raise DestinationError(
                 f"{self.uri}: the topic of windows {self.topic} has {found.partitions} partitions, and its records "
@@ -113,6 +117,7 @@ class WindowsTopic:
         """
         until = time.monotonic() + self.location.timeout_seconds
         while True:
+            # Committed first: what commits between the two questions makes them differ, and is looked at once more.
             committed = offsets(self.location, self.topic, 1, uri=self.uri)[0]
             # Committed messages end before the first open transaction: where both ends agree, none is open.
             if not settled or committed == offsets(self.location, self.topic, 1, uri=self.uri, all_there_is=True)[0]:

@@ -1,12 +1,9 @@
 """Files on a disk of this machine, or on one mounted at the same place by all (`type: local`).
 
-Belongs here: the YAML block, and staging, renaming and swapping on a file system. Not here: the order of
-publishing (`commit/publish.py`). A rename inside one file system is the commit point; every rename is followed by
-an fsync of its folder, so that it outlives a power cut.
+Belongs here: the YAML block, and staging, renaming and swapping on a file system. Not here: the order of publishing
+(`commit/publish.py`).
 
-The folder itself may be reached through symbolic links, as the user configured it. Below it no link is followed that
-leads out of it, nor any in place of what Rivet keeps there for itself: who may write into a shared lake could otherwise
-have files elsewhere read, overwritten or removed by the one who exports.
+The folder itself may be reached through symbolic links, as the user configured it.
 """
 
 from __future__ import annotations
@@ -48,7 +45,8 @@ from rivet_resources.destinations.stores import prove_writable, window_taken
 from rivet_resources.errors import DestinationError, DestinationPermission, DiskFull, PartCorrupt
 from rivet_resources.extras import Extra
 
-STRAY_SECONDS = 3600  # a temp file this old belongs to nobody: small objects take milliseconds to write
+# A temp file this old belongs to nobody: small objects take milliseconds to write.
+STRAY_SECONDS = 3600
 
 
 class Local(Settings):
@@ -98,6 +96,7 @@ class LocalRoot:
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
         """Move a finished file into `_staged/<run id>/` under a name no other attempt has."""
+        # Spark may run a task twice at once, and a dead attempt reports nothing: no two may share a name.
         relative = f"{STAGED}/{run_id}/{uuid.uuid4().hex[:8]}-{file.name}"
         with self._translate(f"stage {path}"):
             target = self._place(relative)
@@ -114,16 +113,24 @@ class LocalRoot:
     def publish(self, part: Part) -> None:
         """Rename into place; a part that is already there is left as it is."""
         with self._translate(f"publish {part.path}"):
+            # A rename inside one file system is the commit point; every rename is followed by an fsync of its folder,
+            # so that it outlives a power cut.
             source, target = self._place(part.staged["path"]), self._place(part.path)
             try:
                 refuse_link(source)
+                # The file's bytes were made durable when it was staged; the rename is atomic, so no reader sees half of
+                # a part.
                 in_folder(target.parent, lambda: os.replace(source, target))
             except FileNotFoundError:
+                # A publish that died behind its rename is repeated by a retry of the step, and finds the part in its
+                # place.
                 if self._size(part.path) != part.size_bytes:
                     raise DestinationError(
                         f"{self.uri}: staged part {part.staged['path']} is gone and {part.path} is not there. "
                         f"Something removed it while the run worked; run again."
                     ) from None
+            # The name must be on the disk before a manifest says it is there (invariant I2 of `contract.md`, section
+            # 3).
             fsync_folder(target.parent)
             remove_empty(source.parent, below=Path(self.uri))
 
@@ -148,6 +155,8 @@ class LocalRoot:
     def swap(self, path: str, content: bytes, *, expected: str | None) -> str:
         """Compare and rename under a lock that every writer of this export's manifests takes."""
         with self._translate(f"write {path}"), self._lock():
+            # A file system has no conditional write. Reading and renaming are one step only for those who take the
+            # lock, so every writer of manifests goes through here.
             now = self.read(path)
             if (now[1] if now else None) != expected:
                 raise window_taken(self.uri, path)
@@ -155,10 +164,7 @@ class LocalRoot:
         return version_of(content)
 
     def list(self, prefix: str = "") -> dict[str, int]:
-        """Walk the folder; staged and dot files are not seen, nor is anything behind a link to a folder.
-
-        A link that leads out of the folder is listed, as an entry of its own size: who reads it is told.
-        """
+        """Walk the folder; staged and dot files are not seen, nor is anything behind a link to a folder."""
         with self._translate(f"list {prefix or 'the folder'}"):
             start = self._file(prefix.rstrip("/")) if prefix.strip("/") else Path(self.uri)
             found: dict[str, int] = {}
@@ -166,7 +172,8 @@ class LocalRoot:
                 for name in names:
                     relative = Path(folder, name).relative_to(self.uri).as_posix()
                     size = None if is_reserved(relative) else self._listed_size(relative)
-                    if size is not None:  # None: reserved, or removed since the folder was read
+                    # None: reserved, or removed since the folder was read.
+                    if size is not None:
                         found[relative] = size
             return found
 
@@ -175,6 +182,7 @@ class LocalRoot:
         folder = parent_of(path)
         with self._translate(f"list {folder or 'the folder'}"):
             try:
+                # Nothing follows this folder's links: an entry that is one counts as a file, and who reads it is told.
                 found = os.scandir(self._file(folder.rstrip("/")) if folder else self.uri)
             except FileNotFoundError:
                 return {}
@@ -187,7 +195,8 @@ class LocalRoot:
         """Unlink, then remove folders that became empty."""
         for path in paths:
             with self._translate(f"remove {path}"):
-                target = self._place(path)  # a link is removed itself, not what it leads to
+                # A link is removed itself, not what it leads to.
+                target = self._place(path)
                 target.unlink(missing_ok=True)
                 remove_empty(target.parent, below=Path(self.uri))
 
@@ -206,11 +215,13 @@ class LocalRoot:
         removed = 0
         with self._translate("sweep"):
             folders = entries(self._file(STAGED))
-            kept = set(keep if folders else ())  # asked after the listing: a run that began since has nothing in it
+            # Asked after the listing: a run that began since has nothing in it.
+            kept = set(keep if folders else ())
             for folder in folders:
                 if folder.name not in kept:
                     removed += remove_tree(folder)
             for place, _, names in os.walk(self.uri, onerror=raise_unless_missing) if everywhere else ():
+                # By age, as the name tells no run: a file that is being written is seconds old.
                 for name in fnmatch.filter(names, ".*.rivet-tmp"):
                     stray = Path(place, name)
                     if is_older(stray, STRAY_SECONDS):
@@ -244,6 +255,7 @@ class LocalRoot:
         try:
             return self._size(path)
         except DestinationError:
+            # A link that leads out of the folder is listed, as an entry of its own size: who reads it is told.
             with suppress(FileNotFoundError):
                 return Path(self.uri, path).lstat().st_size
             return None
@@ -269,6 +281,7 @@ class LocalRoot:
         """Hold the lock file; the kernel frees it when the process dies."""
         lock_path = self._file(f"{MANIFESTS}/.lock")
         make_folder(lock_path.parent)
+        # Never removed: a lock on an unlinked file excludes nobody.
         with lock_path.open("ab") as lock:
             # The lock is of this opening of the file, not of the process:
             # threads of one process wait for each other, too.
@@ -305,10 +318,13 @@ def place_below(root: str, path: str, *, last: bool) -> Path:
     Raises:
         DestinationError: it would be somewhere else.
     """
+    # Below it no link is followed that leads out of it, nor any in place of what Rivet keeps there for itself: who may
+    # write into a shared lake could otherwise have files elsewhere read, overwritten or removed by the one who exports.
     components = path.split("/")
     if not stays_inside(path):
         raise DestinationError(f"{root}: {path!r} leads out of this folder; nothing was touched. Remove what names it.")
     place = root
+    # Each component by itself: `resolve` of the whole path would follow the very link that is to be refused.
     for depth, component in enumerate(components, start=1):
         place = os.path.join(place, component)
         if (depth < len(components) or last) and os.path.islink(place):
@@ -323,6 +339,7 @@ def refuse_way_out(root: str, link: str, *, is_own: bool) -> None:
         DestinationError
     """
     real, target = os.path.realpath(root), os.path.realpath(link)
+    # With the slash, or `/lake2` would count as below `/lake`.
     if is_own or not f"{target}/".startswith(f"{real.rstrip('/')}/"):
         raise DestinationError(
             f"{link} is a symbolic link, which {'may not stand there' if is_own else 'leads out of ' + root}; nothing "
@@ -377,6 +394,7 @@ def make_folder(folder: Path) -> None:
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
+    # From above: a folder's name is kept by the one above it, so that one is synced behind each.
     for each in reversed(missing):
         each.mkdir(parents=True, exist_ok=True)
         fsync_folder(each.parent)
@@ -384,6 +402,7 @@ def make_folder(folder: Path) -> None:
 
 def in_folder(folder: Path, act: Callable[[], None]) -> None:
     """Make a folder and act in it, again if another run removed it, empty as it was, in between."""
+    # `remove_empty` of another run may take the folder between making and use; five times in a row it is not that.
     for _ in range(5):
         make_folder(folder)
         try:
@@ -398,6 +417,7 @@ def fsync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        # Source: Linux manual, fsync(2): syncing a file does not sync its entry in the folder.
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -435,6 +455,8 @@ def copy(file: Path, target: Path, *, md5: str) -> None:
         shutil.copyfile(file, stray)
         fsync_file(stray)
         with stray.open("rb") as stream:
+            # A rename moves no byte, a copy moves all of them, through two disks: here something can go wrong without
+            # an error.
             found = base64.b64encode(hashlib.file_digest(stream, "md5").digest()).decode()
         if found != md5:
             raise PartCorrupt(f"{target}: the copy has MD5 {found} instead of {md5}. Run again; check the disks.")
@@ -445,6 +467,8 @@ def copy(file: Path, target: Path, *, md5: str) -> None:
 
 def replace_content(target: Path, content: bytes) -> None:
     """Write a file so that a reader sees the old or the new content, and a power cut leaves one of both."""
+    # A dot name, which listings do not show and globs do not find, in the same folder, so that the rename stays inside
+    # one file system.
     stray = target.with_name(f".{uuid.uuid4().hex}.rivet-tmp")
 
     def write() -> None:
@@ -465,6 +489,7 @@ def remove_empty(folder: Path, *, below: Path) -> None:
     """Remove a folder and those above it while they are empty, but never `below` or the reserved folders in it."""
     while below in folder.parents and folder not in (below / STAGED, below / MANIFESTS):
         try:
+            # Only an empty folder goes, so a file that another run puts there at this moment is safe.
             folder.rmdir()
         except FileNotFoundError:
             pass

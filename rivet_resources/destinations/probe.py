@@ -50,7 +50,8 @@ def probe(root: Root) -> Iterator[Finding]:
     yield Finding("write", "ok", "a probe was written, read and removed")
     if not root.keeps_manifests:
         return
-    if isinstance(root, LocalRoot):  # where a lock of our own keeps a second writer out
+    # Where a lock of our own keeps a second writer out.
+    if isinstance(root, LocalRoot):
         yield space(root.uri)
         return
     yield _swaps(root)
@@ -95,7 +96,8 @@ def _clock(root: Clocked) -> Finding:
         return Finding("clock", "ok", "the store does not tell the time")
     skew = theirs.timestamp() - ours
     if abs(skew) < SKEW_SECONDS:
-        return Finding("clock", "ok", f"{abs(skew):.0f} s apart")  # the store tells whole seconds
+        # The store tells whole seconds.
+        return Finding("clock", "ok", f"{abs(skew):.0f} s apart")
     text = f"the store's clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
     return Finding("clock", "warn", text, "Set this machine's clock by NTP: signatures are refused when they look old.")
 

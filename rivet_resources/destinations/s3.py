@@ -198,6 +198,9 @@ class S3Root:
                 return {"object": waiting}
             answer = client.create_multipart_upload(**self._at(path), **self.objects.upload_words())
             upload_id = answer["UploadId"]
+            # Behind the create, as it names the upload's id, and before the first piece, as pieces are what costs. A
+            # death between the two leaves an upload without pieces, which the sweep finds by the run's nonce in its
+            # key.
             marker = f"{STAGED}/{run_id}/{hashlib.md5(upload_id.encode()).hexdigest()}.upload"
             self.put(marker, json.dumps({"path": path, "upload_id": upload_id}).encode())
             self.objects.check_answer(answer, where=f"{self.uri}: cannot stage {path}")
@@ -207,6 +210,8 @@ class S3Root:
                 size += len(piece)
                 sums.append(self.objects.piece_sum(piece))
                 etags.append(self._upload(client, piece, path=path, upload_id=upload_id, number=number))
+            # The store proved each piece against what was read just now; only this proves that it was still the file
+            # that was measured and read back.
             if base64.b64encode(whole.digest()).decode() != md5:
                 client.abort_multipart_upload(**self._at(path), UploadId=upload_id)
                 raise PartCorrupt(
@@ -229,7 +234,10 @@ class S3Root:
             except client.exceptions.ClientError as error:
                 if error_code(error) not in ABSENT:
                     raise
+                # No such upload: it was completed by a publish that died behind that request, or aborted by somebody.
                 return self._is_complete(client, part)
+        # Sizes are enough here: what the pieces hold was compared as each arrived, and is again when they are put
+        # together.
         return bool(sum(piece["Size"] for piece in found) == part.size_bytes)
 
     def publish(self, part: Part) -> None:
@@ -250,6 +258,7 @@ class S3Root:
             # by a key of KMS), or the upload had been completed before, it is asked what it holds.
             if is_told(answer, sums_of(part)) is not True and not self._is_complete(client, part):
                 raise self._lost(part)
+        # Last: as long as the marker is there, a sweep knows which upload to abort if we die before the completion.
         self.delete([part.staged["marker"]])
 
     def _publish_small(self, part: Part) -> None:
@@ -300,6 +309,8 @@ class S3Root:
         words = self.objects.words() | ({"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected})
         with self._translate(f"write {path}") as client:
             try:
+                # Not a read, a comparison and a write: between them another run could commit. The store compares and
+                # writes in one step.
                 answer = client.put_object(**self._at(path), Body=content, ContentMD5=md5_of(content), **words)
             except client.exceptions.ClientError as error:
                 # 404: it was there when planned and is gone. 409: another conditional write is under way.
@@ -360,6 +371,8 @@ class S3Root:
         listing finds an upload whose process died before its marker was written.
         """
         with self._translate("sweep"):
+            # Both ways, since neither finds all: a store may list no uploads below a prefix, and a process may die
+            # before its marker.
             found, uploads = list(self._objects(f"{STAGED}/")), list(self._uploads())
             kept = set(
                 keep if found or uploads else ()
@@ -372,6 +385,7 @@ class S3Root:
             self.delete(dead)
             removed = len(dead)
             for path, upload_id in uploads:
+                # A key that is no part name of this export is an upload of somebody else's, in a prefix that we share.
                 nonce = part_nonce(path, export=self.export)
                 if nonce and nonce not in {nonce_of(run_id) for run_id in kept}:
                     self._abort(path, upload_id=upload_id)
@@ -382,6 +396,7 @@ class S3Root:
         """Abort the upload that a marker names; one that is damaged, or names a place elsewhere, names none."""
         try:
             upload = json.loads(marker)
+            # The marker lies in a bucket that others may write to: what it names must stay below the export's prefix.
             path, upload_id = check_place(upload["path"]), str(upload["upload_id"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return
@@ -415,6 +430,8 @@ class S3Root:
         words = self.objects.piece_words(piece)
         answer = client.upload_part(**self._at(path), UploadId=upload_id, PartNumber=number, Body=piece, **words)
         etag = answer["ETag"].strip('"')
+        # A store that does not know SHA-256 tells none; only a different one is a fault here. That none is kept is
+        # refused when the upload is completed.
         sums = (answer.get("ChecksumSHA256"), words.get("ChecksumSHA256"))
         if not same_object(answer, etag=etag, expected=hashlib.md5(piece).hexdigest()) or (
             sums[0] and len(set(sums)) > 1
@@ -440,6 +457,7 @@ class S3Root:
         return bool(found["ContentLength"] == part.size_bytes and told is not False)
 
     def _head(self, client: Any, path: str, sums: PieceSums | None) -> Any:
+        # Amazon tells the checksum of an object only to who asks for it.
         mode = {"ChecksumMode": "ENABLED"} if sums is not None and sums.algorithm == "sha256" else {}
         return client.head_object(**self._at(path), **mode)
 
@@ -461,6 +479,7 @@ class S3Root:
         client = connect(self.location)
         about = {"Bucket": self.location.bucket, "Prefix": self._key(prefix)}
         if after:
+            # Names, not tokens of pages: one request goes straight to the place, however many objects lie before it.
             about["StartAfter"] = self._key(after)
         sizes = {"PageSize": min(most, PAGE_KEYS)}
         for page in client.get_paginator("list_objects_v2").paginate(**about, PaginationConfig=sizes):
@@ -497,6 +516,7 @@ def pieces(file: Path) -> Iterator[bytes]:
     """Cut a file into pieces of an upload: at least one, at most 10,000."""
     size = piece_bytes(file)
     with file.open("rb") as stream:
+        # An empty file has one piece without bytes: an upload without any piece cannot be completed.
         piece = stream.read(size)
         while True:
             yield piece

@@ -24,7 +24,8 @@ from rivet_resources.secrets import resolve_secret
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
-TRIES = 4  # botocore's standard mode: exponential backoff, at most 20 s between two tries
+# botocore's standard mode: exponential backoff, at most 20 s between two tries.
+TRIES = 4
 
 # Source: Amazon S3 API Reference, "List of error codes". A HEAD has no body, so its code is the HTTP status.
 ABSENT = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
@@ -69,6 +70,7 @@ def connect(location: S3Location) -> Any:
     Raises:
         ConfigError: a named variable is not set.
     """
+    # Read each time and part of the cache's key, so that a session token that was renewed makes a new client.
     keys = tuple(
         resolve_secret(None, env=variable, key=key)
         for variable, key in (
@@ -97,6 +99,8 @@ def _client(
         # Content-MD5 is understood by every S3-compatible store; trailing CRC checksums are not.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
+        # Other stores have no certificate and often no name for `<bucket>.<endpoint>`; Amazon's own wants the bucket as
+        # a host.
         s3={"addressing_style": "path"} if endpoint else None,
         signature_version=botocore.UNSIGNED if anonymous else None,
     )
@@ -123,6 +127,7 @@ def translate_errors(location: S3Location, *, uri: str, action: str) -> Iterator
         yield connect(location)
     except exceptions.ClientError as error:
         raise refusal(error_code(error), bucket=location.bucket, where=where) from error
+    # Before BotoCoreError, which is their base as well.
     except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
         store = location.endpoint or "Amazon S3"
         raise silent(
@@ -184,5 +189,6 @@ def error_code(error: Any) -> str:
 
 def same_object(answer: Mapping[str, Any], *, etag: str, expected: str) -> bool:
     """Compare an ETag with the MD5 it should be; where the store encrypts with KMS or customer keys it is none."""
+    # Source: Amazon S3 API Reference, Object, ETag: under SSE-KMS, DSSE-KMS and SSE-C it is no digest of the content.
     opaque = str(answer.get("ServerSideEncryption", "")).startswith("aws:") or "SSECustomerAlgorithm" in answer
     return opaque or etag == expected

@@ -71,7 +71,8 @@ def _by_chain(location: S3Location) -> Finding:
         return Finding("credentials", "fail", "the default chain found no credentials", NONE)
     way = METHODS.get(found.method, found.method)
     profile = f", profile {location.profile}" if location.profile else ""
-    expires = getattr(found, "_expiry_time", None)  # only those that renew themselves have one
+    # Only those that renew themselves have one.
+    expires = getattr(found, "_expiry_time", None)
     if expires is not None and expires < datetime.now(UTC):
         return Finding(
             "credentials", "fail", f"{way}{profile}: expired at {expires:%Y-%m-%d %H:%M} UTC", "Sign in again."

@@ -28,7 +28,8 @@ WORDS: Mapping[str, str] = {"sse-s3": "AES256", "sse-kms": "aws:kms"}
 MOST_TAGS = 10
 
 
-TAG = re.compile(r"[\w .:/=+@-]*")  # letters and digits of any language, space, and these signs
+# Letters and digits of any language, space, and these signs.
+TAG = re.compile(r"[\w .:/=+@-]*")
 
 
 def _check_tags(tags: dict[str, str]) -> dict[str, str]:
@@ -83,6 +84,8 @@ class S3Objects:
         Raises:
             DestinationError
         """
+        # A word that a store does not know is passed over without an error, and the object would lie there in the
+        # clear.
         if self.encryption is None or answer.get("ServerSideEncryption") == WORDS[self.encryption]:
             return
         raise DestinationError(
@@ -113,6 +116,7 @@ def pieces_of(part: Part) -> list[dict[str, Any]]:
     ]
     sums = part.sums
     if sums is not None and sums.algorithm == "sha256":
+        # An upload that was begun with SHA-256 is completed with the same sums, or the store refuses.
         for piece, digest in zip(found, sums.pieces, strict=True):
             piece["ChecksumSHA256"] = _base64(bytes.fromhex(digest))
     return found
@@ -136,7 +140,8 @@ def is_told(answer: Mapping[str, Any], sums: PieceSums) -> bool | None:
         if same_object(answer, etag="", expected="-"):  # opaque
             return None
         return etag == composite_etag(sums)
-    told = str(answer.get("ChecksumSHA256", "")).partition("-")[0]  # Amazon adds `-<pieces>`, others do not
+    # Amazon adds `-<pieces>`, others do not.
+    told = str(answer.get("ChecksumSHA256", "")).partition("-")[0]
     return told == _base64(hashlib.sha256(_joined(sums)).digest()) if told else None
 
 

@@ -3,9 +3,8 @@
 Belongs here: the requests of such a part, which are three (PUT, copy, DELETE). Not here: parts of several pieces, which
 are multipart uploads (`s3.py`).
 
-An upload that waits to be completed costs five for a file of a few kilobytes: it is created, and since not every store
-lists open uploads below a prefix, a marker is written and removed beside it (decided 2026-11). What proves the part is
-the same: the store checks the MD5 of what it is sent, and tells its own digest of what it then holds, of the copy too.
+What proves a part is the same as of larger ones: the store checks the MD5 of what it is sent, and tells its own digest
+of what it then holds, of the copy too.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ from rivet_resources.destinations.s3_client import ABSENT, error_code, same_obje
 from rivet_resources.destinations.s3_objects import S3Objects
 from rivet_resources.errors import PartCorrupt
 
+# An upload that waits to be completed costs five requests for a file of a few kilobytes: it is created, and since not
+# every store lists open uploads below a prefix, a marker is written and removed beside it (decided 2026-11).
 MOST_BYTES = 16 << 20  # sent again whole when the line breaks
 DIFFERENT = frozenset({"BadDigest", "InvalidDigest"})  # what arrived has another MD5 than was announced
 
@@ -57,6 +58,7 @@ def send(client: Any, file: Path, at: dict[str, str], *, uri: str, md5: str, obj
         raise _changed(file, uri) from error
     etag = str(answer["ETag"]).strip('"')
     if not same_object(answer, etag=etag, expected=base64.b64decode(md5).hex()):
+        # What is there is not ours to keep; without this the sweep would have to find it.
         client.delete_object(**at)
         raise _changed(file, uri)
     objects.check_answer(answer, where=f"{uri}: cannot stage it")
@@ -70,11 +72,14 @@ def copy(client: Any, part: Part, *, staged: dict[str, str], final: dict[str, st
     False also where the staged object is gone, as after an earlier call.
     """
     try:
+        # The copy is atomic: the final key shows the whole part or nothing. A death behind it leaves the staged one,
+        # which a sweep removes, and a second copy would put the same bytes there.
         answer = client.copy_object(**final, CopySource=staged, **objects.copy_words())
     except client.exceptions.ClientError as error:
         if error_code(error) not in ABSENT:
             raise
         return False
+    # Encrypted by KMS, this is no MD5 and False: `publish` then asks for the size of what is there.
     told = str(answer.get("CopyObjectResult", {}).get("ETag", "")).strip('"')
     return told == base64.b64decode(part.md5).hex()
 

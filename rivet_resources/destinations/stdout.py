@@ -78,6 +78,7 @@ class StdoutRoot:
             DestinationError: it is another user's, or a link.
         """
         base = stage_folder()
+        # Below the machine's temp folder, where anybody could have made a folder of this name before us.
         if Path(self.beside.uri).is_relative_to(base):
             private_folder(base)
         return self.beside
@@ -92,6 +93,8 @@ class StdoutRoot:
 
     def publish(self, part: Part) -> None:
         """Write a part to the stream and forget it; a part that is gone was written before."""
+        # A part that was written is removed behind it, so a step that is tried again goes on where it stopped. One that
+        # was written only in part is written again: a stream cannot take it back.
         file = Path(self.staging.uri, part.staged["path"])
         if not file.exists():
             return
@@ -155,6 +158,7 @@ class StdoutRoot:
             return removed
         places = [Path(folder) for folder, names, _ in os.walk(base) if STAGED in names]  # others go meanwhile
         for folder in (each for place in places for each in entries(place / STAGED)):
+            # Of other exports nobody here knows who lives; by age alone, and no part waits for a day.
             if is_older(folder, ABANDONED_SECONDS):
                 removed += remove_tree(folder)
         return removed

@@ -25,7 +25,8 @@ def silent(error: BaseException, *, where: str, store: str, tls_advice: str, loo
         store: its endpoint, or its name.
         look_at: keys of the destination that may be wrong.
     """
-    line = tls_fault(f"{error} {getattr(error, 'cause', '')}")  # Google's retries keep the cause beside the error
+    # Google's retries keep the cause beside the error.
+    line = tls_fault(f"{error} {getattr(error, 'cause', '')}")
     if line is not None:
         return DestinationTls(f"{where}: {store} answers, but {line.why}. {tls_advice}")
     return DestinationUnreachable(

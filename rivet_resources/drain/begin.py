@@ -36,11 +36,16 @@ class Beginning:
             LogSetup: prerequisites are missing.
             CheckpointUnusable: changes are published, so there was a checkpoint.
         """
+        # Nothing stored and changes published: the store was lost. With a checkpoint the question does not arise.
         if self.book.stored is None:
             self._refuse_forgotten()
         done.findings = self._refuse_unready()
+        # A copy that died begins again at the same, older position, with a new snapshot: an overlap is harmless, a
+        # gap is not (`cdc.md`, section 8).
         if self.book.is_copying:
             position = self.book.position
+            # The slot, or the file of the binary log, may be gone since the run that died: a copy over a gap would
+            # look complete.
             self.log.refuse_lost(position, survey)
             if self._was_copied(position):
                 return position
@@ -56,8 +61,11 @@ class Beginning:
             staged = self._copy_tables(position, None)
         # After the copy's snapshot was taken: transactions that it holds have ended below here.
         self.book.seen_until = self.log.survey().target.key if self.book.seen else ""
-        if self._is_final():  # a copy that is produced cannot be made again: what it has seen must be known before
+        # A copy that is produced cannot be made again: what it has seen must be known before.
+        if self._is_final():
             self.book.save(position, COPYING)
+        # Manifests before the checkpoint, as in every window: a death in between copies again, over the same
+        # windows.
         for table, each in staged.items():
             self.committing.publish(table, each, position, done.tables[table])
         done.copied_rows = sum(each.measures.rows for each in staged.values())
@@ -72,12 +80,15 @@ class Beginning:
     def _was_copied(self, position: Position) -> bool:
         """Go on behind a copy that an earlier run produced before it died; return whether there is one."""
         found = copied(self.hands.roots, position) if self._is_final() else {}
+        # Only all of them: one table's copy that is missing has to be made, and the position goes on after all
+        # copies.
         if found.keys() != self.hands.roots.keys():
             return False
         assert self.book.stored is not None
         facts = self.book.stored.metadata
         self.book.seen, self.book.seen_until = facts.get("seen", ""), facts.get("seen_until", "")
         for table, manifest in found.items():
+            # The run that died may have produced the manifest and told the store nothing of it.
             self.hands.state.record_commit(manifest)
             self.book.chain[table] = position.key
         self.book.save(position, DRAINING)
@@ -123,6 +134,8 @@ class Beginning:
     def _fix_start(self) -> Position:
         """Make the place in the log; noted before and after, so that a run that dies between finds its own slot."""
         is_new = self.book.stored is None
+        # Before the slot is made. Dying between the two leaves a slot that the next run knows to be its own; the
+        # other way round nobody would know whose it is, and it would hold the log back.
         if is_new:
             self.book.save(NOWHERE, BEGINNING)
         self.hands.step("begin")
@@ -145,8 +158,12 @@ class Beginning:
             for table in self.plan.capture.tables:
                 self.hands.step("copy")
                 staged[table] = self.hands.copy(table, position, handover, absent=self.log.absent(table))
+                # Judged before the next one is copied: a copy may take hours, and a refusal of the first table
+                # needs none of them.
                 self.hands.judge(table, staged[table])
         except BaseException:
+            # None of them is published yet, so the copies that finished are invisible; without this they would lie
+            # there until a sweep.
             for table, each in staged.items():
                 self.hands.roots[table].discard(each.parts)
             raise

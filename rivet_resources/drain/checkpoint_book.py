@@ -19,10 +19,13 @@ from rivet_resources.drain.plan import DrainPlan
 from rivet_resources.errors import CheckpointUnusable
 from rivet_resources.state.checkpoints.stores import Checkpoint, Checkpoints
 
-BEGINNING = "beginning"  # the slot may or may not be there
-COPYING = "copying"  # the position is fixed; the first copy is not published
+# The slot may or may not be there.
+BEGINNING = "beginning"
+# The position is fixed; the first copy is not published.
+COPYING = "copying"
 DRAINING = "draining"
-NOWHERE = Position("", BEGINNING, "Custom")  # sorts before no other, so any may follow
+# It sorts before no other position, so any may follow.
+NOWHERE = Position("", BEGINNING, "Custom")
 
 
 @dataclass
@@ -50,15 +53,20 @@ class CheckpointBook:
         self.identity = identity
         # Before `take`, which would make a row of our own, and what is waiting would then never be looked at.
         self._adopt(roots)
+        # Taking raises the generation: a run that believes itself alone and still has the old one cannot save any
+        # more.
         self.stored, self.generation = self.checkpoints.take(self.plan.key)
         if self.stored is None:
             return
+        # Names of slots and log files repeat from server to server, so a position alone would be served by a
+        # restored or another server, with other changes.
         if self.stored.source_identity != identity:
             raise CheckpointUnusable(
                 f"Checkpoint {self.plan.key} in {self.checkpoints.name} is of source {self.stored.source_identity}, "
                 f"and this one is {identity}: it was restored or replaced. Point the source back, or begin anew "
                 f"with `rivet state reset -e {self.plan.export}`."
             )
+        # Before the first window there is no chain, and every table of today gets its copy.
         if self.has_begun:
             self._take_up()
 
@@ -73,6 +81,8 @@ class CheckpointBook:
         waiting = self.checkpoints.waiting(self.plan.key)
         if waiting is None or waiting.source_identity != self.identity:
             return
+        # The same server is not enough: two projects may drain it, and the windows at the destination are what only
+        # one of them has.
         if has_windows(waiting, roots):
             self.checkpoints.adopt(self.plan.key, self.identity)
         elif not self.plan.initial:
@@ -110,6 +120,8 @@ class CheckpointBook:
         facts = self.stored.metadata
         self.chain = chain_of(self.stored)
         self.seen, self.seen_until = facts.get("seen", ""), facts.get("seen_until", "")
+        # A joined table has no first copy, and only its changes from now on would be there: a mirror without its
+        # old rows.
         added = [table for table in self.plan.capture.tables if table not in self.chain]
         if added:
             raise CheckpointUnusable(
@@ -120,14 +132,18 @@ class CheckpointBook:
 
     def pass_by(self, position: Position) -> None:
         """Let go of what the first copy had seen, once the drain is past it."""
+        # From here on no transaction can come again that the copy's snapshot showed; keeping the snapshot's text
+        # would filter changes for nothing.
         if self.seen and position.key >= self.seen_until:
             self.seen = self.seen_until = ""
 
     def save(self, position: Position, state: str) -> None:
         """Make the position durable, with what the next run needs to go on."""
+        # All in one record: chain, position and state become durable together, or none of them.
         facts: dict[str, Any] = {
             "state": state,
             "chain": json.dumps(self.chain, sort_keys=True),
+            # What else an engine needs to find the place again, such as the GTID set beside file and position.
             "more": json.dumps(dict(position.more), sort_keys=True),
         }
         if self.seen:
@@ -156,11 +172,9 @@ def chain_of(stored: Checkpoint | None) -> dict[str, str]:
 
 
 def has_windows(stored: Checkpoint | None, roots: Mapping[str, Root]) -> bool:
-    """Return whether destinations have the last windows that a checkpoint tells of; a stream keeps none, and proves it.
-
-    The source's identity is its server's. Without its windows, the position of another project's drain of that server
-    would be taken over, and the tables never be copied.
-    """
+    """Return whether destinations have the last windows that a checkpoint tells of; a stream keeps none."""
+    # The source's identity is its server's. Without its windows, the position of another project's drain of that server
+    # would be taken over, and the tables never be copied.
     ends = chain_of(stored)
     return bool(ends) and all(
         ends[table] in {each.cursor.high for each in current_manifests(root).values() if each.cursor}

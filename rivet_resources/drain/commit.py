@@ -64,12 +64,14 @@ class Committing:
         """Return a table's window, complete but invisible."""
         extract = self.extract(table)
         root = self.hands.roots[table]
+        # Read before the swap and compared with it: a run that took the window in between wins it.
         standing = window_manifest(root, extract.window) if root.keeps_manifests else None
         assert extract.cursor is not None
         return Staged(
             extract=replace(
                 extract,
                 relation=replace(extract.relation, columns=window.columns),
+                # The low end is the extract's since before the first change; the high end is known only now.
                 cursor=replace(extract.cursor, high=end.key),
             ),
             parts=window.parts,
@@ -86,11 +88,14 @@ class Committing:
         Raises:
             WindowTaken: another run has the lease, or took the window.
         """
+        # Whose rows they are goes into the manifest itself: the next run admits a table by it.
         staged = replace(staged, extract=replace(staged.extract, provenance=self.provenance(table)))
         registered = self.hands.registered(table)
         if registered is not None:
             schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
             staged = replace(staged, extract=replace(staged.extract, registered=registered(value_schema(schema))))
+        # One window's cursor is not moved by its publishing: the checkpoint is one for all tables, and is saved
+        # after the last of them.
         manifest = publish(
             staged, root=self.hands.roots[table], state=_Elsewhere(self.hands.state), step=self._before,
             registered=registered,
@@ -101,10 +106,12 @@ class Committing:
         mine.size_bytes += sum(part.size_bytes for part in staged.parts)
         mine.measures += staged.measures
         mine.last, mine.manifest = staged, manifest
+        # The first link begins where the window before this run ended, so that a gap between two runs shows.
         before = self.book.chain.get(table)
         if not mine.links and before is not None:
             mine.links.append((None, before))
         mine.links.append((manifest.cursor.low if manifest and manifest.cursor else before, end.key))
+        # In memory only. It becomes durable with the checkpoint, when all tables have their window.
         self.book.chain[table] = end.key
 
     def _before(self, step: str) -> None:
@@ -146,4 +153,5 @@ def provenance_of(source: LogSource | Source, source_name: str, identity: str, t
 
 def schemas_between(staged: Staged) -> list[bytes]:
     """Return the schemas that parts of a window have and its end has not."""
+    # In their order, each once: a part carries a schema only where it differs from the window's last one.
     return [base64.b64decode(text) for text in dict.fromkeys(part.schema for part in staged.parts) if text]

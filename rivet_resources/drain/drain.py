@@ -50,6 +50,7 @@ def drain(plan: DrainPlan, hands: DrainServices) -> Drained:
         RivetError: whatever reading, writing and publishing raise; the next run starts at the last checkpoint.
     """
     application = f"rivet:{plan.export}"
+    # One open log for the whole drain: what is surveyed, read and acknowledged is of the same server.
     with plan.source.open_log(plan.capture, application=application, pace=plan.pace) as log:
         return _Drain(plan, hands, log).run()
 
@@ -69,10 +70,13 @@ class _Drain:
         self.began = time.monotonic()
 
     def run(self) -> Drained:
+        # The end of the log is fixed before reading: a target that moves with the writers would never be reached.
         survey = self.log.survey()
+        # The checkpoint is compared with the survey's identity before anything is read or published.
         self.book.take(survey.identity, roots=self.hands.roots)
         self.published = catch_up(self.book, self.hands.roots, self.hands.state)
         # All before a first copy; later the first, as all lie at one destination, and the others with their changes.
+        # A run that was idle for months costs one look at one destination, not one at each of a hundred tables.
         is_going_on = self.book.has_begun and not self.hands.is_adopting
         for table in self.plan.capture.tables[: 1 if is_going_on else None]:
             self._admit(table)
@@ -83,15 +87,19 @@ class _Drain:
             position = done.started_from = self.book.position
         else:
             beginning = Beginning(self.plan, self.hands, self.log, self.book, self.committing)
-            with self.hands.end_within(ENDING_SECONDS):  # a copy may take hours, and can only begin again
+            # A copy may take hours, and can only begin again: an end that is asked for does not wait for it.
+            with self.hands.end_within(ENDING_SECONDS):
                 position = beginning.position(survey, done)
             # A first copy may have taken hours: the log ends elsewhere by now.
             survey = self.log.survey()
+        # At the start and after each pause: while nobody read, the source may have purged the log, or another may
+        # have moved the slot.
         self._check_position(position, survey, done)
         self.seconds["begin"] = time.monotonic() - self.began
         done.position, target = self._windows(position, survey, done)
         is_idle = not done.changes and done.started_from is not None and done.position.key >= target.key
-        if not is_idle:  # which asks the source no more than it must
+        # An idle drain asks the source no more than it must.
+        if not is_idle:
             done.lag = self.log.lag(done.position)
         done.seconds = {**self.seconds, "drain": time.monotonic() - self.began}
         return done
@@ -116,6 +124,7 @@ class _Drain:
         if table not in self.begun:
             self.begun.add(table)
             self.hands.begin(table)
+            self.hands.step("admitted")
 
     def _windows(self, position: Position, survey: Survey, done: Drained) -> tuple[Position, Position]:
         """Drain window by window; return where it ended, and where the log did when it was last looked at."""
@@ -123,13 +132,17 @@ class _Drain:
         target = survey.target
         while True:
             while position.key < target.key and (most is None or done.changes < most):
+                # Asked between windows, where everything read is committed and nothing has to be thrown away.
                 if self.hands.is_asked_to_end():
                     return position, target
                 try:
                     position = self._window(position, target, done)
                 except _GivenUp:
+                    # The window that was given up is not committed anywhere: its parts are gone, and the next run
+                    # reads it from the same place.
                     self.hands.tell(f"{self.plan.export}: ends as asked, and leaves a window to the next run.")
                     return position, target
+            # Only a drain without an end goes on below, with the target of a new survey.
             if self.plan.until_current or (most is not None and done.changes >= most) or self.hands.is_asked_to_end():
                 return position, target
             self._rest()
@@ -158,13 +171,19 @@ class _Drain:
         """Read, commit and acknowledge one window."""
         limit, began = self.size.changes, time.monotonic()
         if self.plan.capture.max_events is not None:
+            # So that `max_events` ends soon after its number; a transaction is never parted, so it may be passed by
+            # one.
             limit = min(limit, self.plan.capture.max_events - done.changes)
+        # The parts being written vanish with the block, whatever happened. Those that are staged outlive it, which
+        # `abandon` is for.
         with scratch_of(self.plan.run_id, self.hands.scratch) as folder:
             parts = self._parts(start, folder)
             try:
                 commit = self._read(start, target, parts, limit)
                 staged = self._staged(parts, commit)
             except BaseException:
+                # An interrupt and the end that was asked for, too: what is staged without a manifest is known to
+                # nobody.
                 parts.abandon()
                 raise
         # Else the loop would ask for the same window for ever.
@@ -174,8 +193,11 @@ class _Drain:
                 f"reaches to {target.text}. Run again; if it stays so, look at the source's log."
             )
         with self._measure_time("publish"):
+            # All tables, then one checkpoint: dying after some of them repeats this window, and each table's
+            # repeated window has the name of the one that stands there.
             for table, each in staged.items():
                 self.committing.publish(table, each, commit.position, done.tables[table])
+        # After the manifests and before the save, so that what is saved no longer holds a filter that is done with.
         self.book.pass_by(commit.position)
         with self._measure_time("acknowledge"):
             self.hands.step("checkpoint")
@@ -184,11 +206,14 @@ class _Drain:
             # Last: what the source forgets here stands in a manifest and behind a saved position.
             self.log.acknowledge(commit.position)
             self.hands.step("acknowledged")
+        # From the first change to the commit, publishing too: the duration that `commit_every` bounds is the one a
+        # reader waits.
         self.size.learn(parts.changes, parts.size_bytes, time.monotonic() - began)
         done.windows += bool(staged)
         done.changes += parts.changes
         done.disorder += parts.disorder
         done.transactions += commit.transactions
+        # An empty window has no commit of ours; the last one that was seen stays.
         done.commit_at = commit.committed_at or done.commit_at
         return commit.position
 
@@ -214,6 +239,8 @@ class _Drain:
             self.hands.step("staged")
             windows = parts.close().items()
             staged = {table: self.committing.staged(table, window, commit.position) for table, window in windows}
+            # Columns that came and went inside this window are judged as well, or a drift between two drains would
+            # pass unseen.
             for table, each in staged.items():
                 for schema in schemas_between(each):
                     self.hands.judge(table, replace(each, schema_ipc=schema), is_between=True)
@@ -235,14 +262,19 @@ class _Drain:
         with self._measure_time("read"):
             self.hands.step("read")
             items = iter(self.log.read(start, target, most=limit, seen=self.book.seen))
+            # A log ends a window only with a Commit. One that ends without it was cut, and taking it for the end
+            # would lose changes.
             while (item := self._next(items)) is not None:
                 if isinstance(item, Commit):
                     return item
+                # At a table's first change: a capture of many tables looks only at the destinations that get rows.
                 self._begin(item.table)
                 parts.add(item)
                 self.hands.step("part")
                 if self.hands.is_asked_to_end():
                     asked_at = asked_at or time.monotonic()
+                    # From the moment the end was asked for, not from the window's start: a long window that is
+                    # nearly done may still finish.
                     if time.monotonic() - asked_at > ENDING_SECONDS:
                         raise _GivenUp
         raise SourceLost(f"Export {self.plan.export}: the log ended in the middle of a window. Run again.")
@@ -254,6 +286,8 @@ class _Drain:
             _GivenUp: an end was asked for meanwhile.
         """
         try:
+            # Between two items nothing of ours runs that could look at the clock: the server may search hours of
+            # log for one change of our tables.
             with self.hands.end_within(ENDING_SECONDS):
                 return next(items, None)
         except EndOverdue:

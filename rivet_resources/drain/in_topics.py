@@ -24,15 +24,21 @@ def catch_up(book: CheckpointBook, roots: Mapping[str, Root], state: Ledger) -> 
     """
     published = {}
     for table, root in roots.items():
+        # A file's window is simply replaced when it is read again, so only topics have to be asked.
         if not isinstance(root, Topic):
             continue
         stored = book.chain.get(table)
+        # As often as there is a next one: several windows may have been produced before the checkpoint failed to be
+        # saved.
         while book.has_begun and (found := _window_after(root, book.chain.get(table))) is not None:
             assert found.cursor is not None
             assert found.cursor.high is not None
+            # The run that died may not have told the store.
             state.record_commit(found)
             book.chain[table] = found.cursor.high
-        if book.chain.get(table) != stored:  # else the log goes on exactly where the table's last window ended
+        # Without a window of its own behind the checkpoint, the log goes on exactly where the table's last one
+        # ended.
+        if book.chain.get(table) != stored:
             # By `__pos` and not by counting: the windows of a second read may be cut elsewhere.
             published[table] = root.newest()
     return published
@@ -43,6 +49,7 @@ def copied(roots: Mapping[str, Root], position: Position) -> dict[str, Manifest]
     found = {}
     for table, root in roots.items():
         first = window_manifest(root, Window("after=start")) if isinstance(root, Topic) else None
+        # Of this very position: a copy of an earlier beginning was reset since, and is no part of this one.
         if first is not None and first[0].cursor is not None and first[0].cursor.high == position.key:
             found[table] = first[0]
     return found

@@ -21,10 +21,14 @@ def lines(changes: pa.Table, schema: str, name: str) -> pa.Table:
     gone, new = pc.equal(op, "delete"), pc.equal(op, "insert")
     # A truncate is of no row, so it has neither image.
     emptied = pc.equal(op, "truncate")
+    # The mask makes the whole object null. Cells alone would print `{"id": null, …}` for an image that does not
+    # exist.
     after = pa.StructArray.from_arrays(cells, fields=fields, mask=pc.or_(gone, emptied))
     before = pa.StructArray.from_arrays(cells, fields=fields, mask=pc.invert(gone))
     if BEFORE in changes.schema.names:
         known = _whole(changes.column(BEFORE))
+        # A delete has its old row in the columns themselves, an update in the struct; where no row of the batch has
+        # a struct there is nothing to take from it.
         before = pc.if_else(gone, before, known.cast(before.type)) if known.null_count < len(known) else before
         before = pc.if_else(new, pa.nulls(len(before), before.type), before)
     count = changes.num_rows

@@ -38,6 +38,7 @@ from rivet_resources.shape.transforms.pipeline import TransformPlan, plan
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles
 
+# The decoder may be so far ahead, and memory is bounded by it: with one batch, decoding would wait for each write.
 WAITING = 2  # batches between the decoder and the writer; each is about `Capture.memory_bytes`
 
 
@@ -67,15 +68,20 @@ class ChangeShaping:
             fields.append(pa.field(BEFORE, before.type))
         if self.exported_at is not None:
             instant = pa.scalar(self.exported_at, EXPORTED_AT.type)
+            # One instant for all rows of a window, whichever batch they came in.
             columns.append(pa.chunked_array([pa.repeat(instant, rows.num_rows)]))
             fields.append(EXPORTED_AT)
         return pa.Table.from_arrays(columns, schema=change_schema(pa.schema(fields)))
 
     def _apply_steps(self, rows: pa.Table, columns: tuple[Column, ...]) -> pa.Table:
         schema = pa.schema([column.field.with_nullable(True) for column in columns])
+        # Changes carry keys alone in deletes and NULL for unchanged values, so NOT NULL of the catalog holds for no
+        # image.
         rows = pa.Table.from_arrays(rows.columns, schema=schema)
         if not self.steps:
             return rows
+        # Planned per list of columns and not per batch: an ALTER in mid-log brings other columns, and a plan of the
+        # old ones would put cells under wrong names.
         if self._plan is None or self._columns != columns:
             self._plan, self._columns = plan(self.steps, schema), columns
         return self._plan.apply(rows)
@@ -89,6 +95,8 @@ class ChangeShaping:
         shaped = self._apply_steps(pa.Table.from_arrays(parts, names=[column.name for column in columns]), columns)
         arrays = [column.combine_chunks() for column in shaped.columns]
         arrays = [each.chunk(0) if isinstance(each, pa.ChunkedArray) else each for each in arrays]
+        # The mask of the image is kept: a change without a row before would otherwise get one of NULLs, which means
+        # something else.
         struct = pa.StructArray.from_arrays(arrays, fields=list(shaped.schema), mask=whole.is_null())
         return pa.chunked_array([struct])
 
@@ -103,10 +111,12 @@ class _Order:
         """Count rows whose (__pos, __seq) is not above that of the row before."""
         pos, seq = (data.column(name).combine_chunks() for name in (POS.name, SEQ.name))
         low, high = (slice(None, -1), slice(1, None))
+        # As text: positions are hexadecimal of fixed width, so the order of letters is the order of the log.
         same, later = pc.equal(pos[high], pos[low]), pc.greater(pos[high], pos[low])
         fine = pc.or_(later, pc.and_(same, pc.greater(seq[high], seq[low])))
         count = len(fine) - (pc.sum(fine).as_py() or 0)
         first, end = (pos[0].as_py(), seq[0].as_py()), (pos[-1].as_py(), seq[-1].as_py())
+        # Between batches too: the last row of the one before is remembered.
         count += self.last is not None and first <= self.last
         self.last = end
         return int(count)
@@ -130,6 +140,8 @@ class _TableParts:
 
     def write(self, table: pa.Table, special: Mapping[str, Mapping[str, int]], *, prefix: str, folder: Path) -> None:
         if self.writer is None:
+            # At the first batch of a part: a type that the format cannot hold stops the window before a file
+            # exists.
             self.extract.format.check_schema(table.schema, export=self.extract.export)
             self.schema = table.schema
             extract = replace(self.extract, part_prefix=prefix)
@@ -147,6 +159,7 @@ class _TableParts:
             return
         self.parts += [(part, self.schema) for part in self.writer.finish()]
         self.measures += self.tally.result()
+        # The next batch opens a new part, with the schema that then holds.
         self.writer = self.tally = None
 
 
@@ -191,6 +204,7 @@ class WindowParts:
         self._shape, self._after = shape, after
         self._start, self._rows, self._bytes, self._scratch = start, rows, size_bytes, scratch
         self._part, self._in_part, self._bytes_in_part = 0, 0, 0
+        # Bounded: when the writer cannot follow, the decoder waits in `_put`, and the server is not asked for more.
         self._queue: queue.Queue[Changes | None] = queue.Queue(WAITING)
         self._fault: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -205,6 +219,7 @@ class WindowParts:
         if changes.data.num_rows == 0:
             return
         if self._thread is None:
+            # A daemon: an interpreter that must end is not held up by a write to a destination that hangs.
             self._thread = threading.Thread(target=self._work, name="rivet-change-parts", daemon=True)
             self._thread.start()
         self.changes += changes.data.num_rows
@@ -219,6 +234,8 @@ class WindowParts:
         """
         if self._thread is not None:
             self._put(None)
+            # Not `join`: an interrupt during it would make the thread look ended, and its parts would be discarded
+            # while it writes.
             self._ended.wait()
         self._raise()
         return {name: _window(table) for name, table in self._tables.items() if table.parts}
@@ -227,10 +244,15 @@ class WindowParts:
         """End the thread and remove what was staged; a fault here must not hide the first one."""
         thread, self._thread = self._thread, None
         if thread is not None and not self._ended.is_set():
-            self._fault = self._fault or RuntimeError("abandoned")  # what still waits is passed over
+            # What still waits in the queue is passed over.
+            self._fault = self._fault or RuntimeError("abandoned")
+            # The queue may be full, and the thread in the middle of a write: the word to end is offered until it is
+            # taken or no longer needed.
             while not self._ended.wait(0.1):
                 with suppress(queue.Full):
                     self._queue.put(None, timeout=0.1)
+        # The thread has ended by now, or never began, so the lists do not change any more: of closed parts, and of
+        # those that the open writer staged.
         for table in self._tables.values():
             staged = [part for part, _ in table.parts] + (table.writer.staged if table.writer else [])
             with suppress(RivetError):
@@ -255,7 +277,8 @@ class WindowParts:
                     return
                 if self._fault is None:
                     self._write(changes)
-            except BaseException as error:  # told by the thread that reads the log
+            except BaseException as error:
+                # Told by the thread that reads the log, at its next batch.
                 self._fault = error
                 if changes is None:
                     return
@@ -263,10 +286,13 @@ class WindowParts:
     def _write(self, changes: Changes) -> None:
         """Write a batch in pieces, so that a part ends where its limit is."""
         table = self._tables[changes.table]
+        # Left out before anything is counted: these rows are in the topic, from the run that died before its
+        # checkpoint.
         if after := self._after.get(changes.table):
             changes = replace(changes, data=changes.data.filter(pc.greater(changes.data.column(POS.name), after)))
             if changes.data.num_rows == 0:
                 return
+        # Judged on the rows as the log gave them, before anything of ours touches them.
         self.disorder += table.order.disorder(changes.data)
         shaped = table.shaping.shape(changes)
         if self._shape is not None:
@@ -278,6 +304,7 @@ class WindowParts:
             self._roll()
         done = 0
         while done < shaped.num_rows:
+            # Cut at the limit and not after the batch: a batch of a large transaction may be many parts long.
             piece = shaped.slice(done, self._rows - self._in_part)
             # Counted of the whole batch, so they are told with its first piece and no other.
             special = changes.special if done == 0 else {}
@@ -298,6 +325,8 @@ class WindowParts:
     # --- the reading thread ----------------------------------------------------------------------
 
     def _put(self, changes: Changes | None) -> None:
+        # A second at a time, so that a writer that died is noticed: a put without a limit would wait for it for
+        # ever.
         while True:
             self._raise()
             try:
@@ -335,4 +364,5 @@ def scratch_of(run_id: str, base: Path) -> Iterator[Path]:
         with enough_room(base), scratch.held(base / f"{scratch.PREFIX}{run_id}-drain") as folder:
             yield folder
     finally:
+        # Windows follow one another in one process, and freed pages of this one would count against the next.
         pa.default_memory_pool().release_unused()

@@ -51,10 +51,10 @@ class DrainPlan:
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of messages, by table; {}: there are none
     rollover: int = 100_000
     rollover_bytes: int = 64 << 20
-    window_bytes: int = WINDOW_BYTES  # about, of the changes of a window
-    commit_every: float | None = (
-        None  # seconds, about: no window takes longer, and none follows sooner at the log's end
-    )
+    # About, of the changes of a window: it is all or nothing in scratch room, and in what a death repeats.
+    window_bytes: int = WINDOW_BYTES
+    # Seconds, about: no window takes longer, and none follows sooner at the log's end.
+    commit_every: float | None = None
 
     @property
     def export(self) -> str:
@@ -71,6 +71,7 @@ def table_run(run_id: str, folder: str, *, export: str) -> str:
 
     The last 26 characters of a run's id are its stamp and its random end (`new_run_id`).
     """
+    # The stamp and the random end stay, so that runs of several tables are seen to be of one drain.
     return run_id if folder == export else f"{folder.replace('/', '.')}_{run_id[-26:]}"
 
 
@@ -129,8 +130,10 @@ class DrainServices:
     judge: Judge
     scratch: Path
     admit: Admit = lambda table, found: None
-    begin: Callable[[str], None] = lambda table: None  # told once of each table that gets rows in this run
-    is_adopting: bool = False  # so that all tables are admitted, whether or not they have changes
+    # Told once of each table that gets rows in this run.
+    begin: Callable[[str], None] = lambda table: None
+    # So that all tables are admitted, whether or not they have changes.
+    is_adopting: bool = False
     tell: Callable[[str], None] = lambda text: None
     step: Step = no_hook
     is_asked_to_end: Callable[[], bool] = lambda: False
@@ -165,6 +168,8 @@ class Drained:
     copied_rows: int = 0
     commit_at: datetime | None = None
     disorder: int = 0  # rows out of the log's order; 0 is what must be
-    lag: Lag | None = None  # None: nothing was left to drain, and nobody asked
-    findings: tuple[Finding, ...] = ()  # of the preflight, which only a first run asks for, and of the last look
+    # None: nothing was left to drain, and the source was not asked for it.
+    lag: Lag | None = None
+    # Of the preflight, which only a first run asks for, and of the last look.
+    findings: tuple[Finding, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)

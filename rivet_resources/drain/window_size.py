@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_CHANGES = 500_000  # a PostgreSQL peek pays for itself from here on (`cdc.md`, 4.3)
+# A PostgreSQL peek pays for itself from here on (`cdc.md`, 4.3).
+MOST_CHANGES = 500_000
 FEWEST_CHANGES = 1_000  # a window of fewer costs more than what is in it
 FIRST_BYTES = 1_000  # of a change, as long as nobody knows
 WINDOW_BYTES = 512 << 20
@@ -36,6 +37,7 @@ class WindowSize:
     def changes(self) -> int:
         """Return how many changes the next window may have; a transaction that is longer is never parted."""
         most = min(MOST_CHANGES, self.size_bytes / self.each_bytes)
+        # The first window has no duration yet, and is bounded by bytes alone.
         if self.seconds is not None and self.each_seconds > 0:
             most = min(most, self.seconds / self.each_seconds)
         return max(min(FEWEST_CHANGES, MOST_CHANGES), int(most))
@@ -44,6 +46,8 @@ class WindowSize:
         """Take what a window came to; one without changes says nothing."""
         if changes == 0:
             return
+        # The last window alone, no mean: an hour of documents after an hour of counters would fill scratch before a
+        # mean noticed.
         self.each_bytes = max(1.0, size_bytes / changes)
         # Most of a small window is its commit, which a larger one pays once too.
         if changes >= FEWEST_CHANGES:

@@ -27,7 +27,8 @@ def within(seconds: float, calls: Mapping[str, Callable[[], None]]) -> dict[str,
             call()
         except (RivetError, ReceiverRefused) as error:
             troubles[name] = f"was not told: {error}"
-        except BaseException as error:  # a client's text may hold an address with a key in it
+        except BaseException as error:
+            # A client's text may hold an address with a key in it.
             troubles[name] = f"was not told ({type(error).__name__})"
 
     threads = {name: threading.Thread(target=make, args=each, daemon=True) for name, each in _named(calls).items()}

@@ -64,6 +64,7 @@ class LineageClient:
 
 
 def _config(url: str, api_key: str) -> dict[str, Any]:
+    # No retry: a receiver that is away must not hold up the run that it is told of.
     transport: dict[str, Any] = {"type": "http", "url": url, "timeout": TIMEOUT_SECONDS, "retry": {"total": 0}}
     if api_key:
         transport["auth"] = {"type": "api_key", "apiKey": api_key}
@@ -81,6 +82,7 @@ def run_event(event: LineageEvent) -> Any:
     return RunEvent(
         eventType=RunState[event.state],
         eventTime=event.at.isoformat(),
+        # Made of the run's id, not drawn: START and COMPLETE are sent by calls that share nothing else.
         run=Run(str(uuid.uuid5(RUNS, event.run_id)), facets),
         job=Job(event.namespace, event.job),
         inputs=[InputDataset(each.namespace, each.name, facets=_facets(each)) for each in event.inputs],

@@ -42,7 +42,8 @@ class TraceExporter:
         OPENTELEMETRY.require()
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # driver
 
-        logging.getLogger(OTLPSpanExporter.__module__).setLevel(logging.CRITICAL)  # it logs addresses; we say the rest
+        # It logs addresses; we say the rest.
+        logging.getLogger(OTLPSpanExporter.__module__).setLevel(logging.CRITICAL)
         self._service_name = service_name or os.environ.get("OTEL_SERVICE_NAME") or "rivet"
         self._exporter = OTLPSpanExporter(timeout=TIMEOUT_SECONDS)
 

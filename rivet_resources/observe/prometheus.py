@@ -52,7 +52,8 @@ def write_textfile(folder: Path, *, labels: Mapping[str, str], samples: Sequence
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256("\0".join(labels.values()).encode()).hexdigest()[:8]
     word = re.sub(r"[^A-Za-z0-9_-]", "_", labels["export"])[:80]
-    path = folder / f"rivet_{word}_{digest}.prom"  # two exports may be one word
+    # Two exports may be one word.
+    path = folder / f"rivet_{word}_{digest}.prom"
     families = {}
     if path.exists():
         families = {each.name: each for each in text_string_to_metric_families(path.read_text())}
@@ -62,7 +63,8 @@ def write_textfile(folder: Path, *, labels: Mapping[str, str], samples: Sequence
         def collect(self) -> Any:
             yield from families.values()
 
-    beside = path.with_suffix(f".{os.getpid()}.tmp")  # the collector reads *.prom only, and whole files
+    # The collector reads *.prom only, and whole files.
+    beside = path.with_suffix(f".{os.getpid()}.tmp")
     beside.write_bytes(generate_latest(Kept()))
     beside.replace(path)
 

@@ -54,6 +54,7 @@ class WithFound:
 
     def at(self, variable: str) -> Source:
         """Return the source elsewhere, where nothing was found yet."""
+        # Without what was found here: rows of a diff belong to the database they were compared with.
         return self.source.at(variable)
 
     def session(self, *, application: str, pace: Pace, snapshot: bool = True) -> AbstractContextManager[Session]:
@@ -71,6 +72,7 @@ class WithFound:
         wait: Wait,
     ) -> Generator[Page, None, Effort | None]:
         """Read a chunk page by page; the one of the diff is here already."""
+        # By number: the chunk was added behind those of the plan, and its range would mean nothing to the source.
         if chunk.index == self.chunk:
             yield Page(table=self.rows, special={}, statement_ms=0.0)
             return None

@@ -35,6 +35,8 @@ from rivet_resources.poll.watermark import Place
 from rivet_resources.scratch import temporary
 from rivet_resources.shape.poll_envelope import NAIVE_US, naive
 
+# A statement asks for so many: of a composite key it is a chain of ORs, and SQLite takes no expression deeper than
+# 1000 (sqlite.org, "Implementation Limits").
 KEYS_AT_ONCE = 500
 
 
@@ -81,13 +83,17 @@ class Diff:
         Raises:
             DiffStopped: the source shows no row, too many would be deleted, or a key has another type than before.
         """
+        # Both sides are gone with the folder; a comparison that spilled to disk leaves none of its keys behind.
         with temporary("diff") as folder, closing(_connect(folder)) as duckdb:
             self._load_published(duckdb, root, manifests)
             duckdb.register("source", self._source_keys(session))
             here, there = (_rows(duckdb, f"SELECT count(*) FROM {name}")[0][0] for name in ("source", "published"))
             gone = self._find_gone(duckdb)
             self._refuse_many(here=here, there=there, gone=gone.num_rows)
+            # Judged before the second question is asked: with a table that shows no rows every published key would
+            # be asked for.
             changed = self._find_changed(duckdb)
+        # Asked in a later instant. A key that a writer moved or put back meanwhile is no deletion.
         deletes = self._still_gone(gone)
         upserts = self._again(changed)
         rows = pa.concat_tables([upserts, deletes]).combine_chunks()
@@ -110,12 +116,16 @@ class Diff:
         names = [column.name for column in self.keys]
         own = [("__op", pa.string()), ("__pos", pa.string()), ("__seq", pa.int64()), ("__ts", NAIVE_US)]
         kept = pa.schema([*((column.name, _plain(column.arrow)) for column in self.keys), *own])
+        # From an empty table, so that DuckDB takes the types of the keys as ours are, and not as the first page
+        # suggests.
         duckdb.register("no_row", kept.empty_table())
         _rows(duckdb, "CREATE TABLE versions AS SELECT * FROM no_row")
         for manifest in manifests:
             self._check_keys(manifest)
             for part in manifest.parts:
                 with root.open(part.path) as file:
+                    # Page by page, keys and stamps alone: what is published may be larger than memory, and DuckDB
+                    # spills.
                     for batch in pq.ParquetFile(file).iter_batches(columns=kept.names):
                         page = pa.Table.from_batches([batch]).select(kept.names)
                         duckdb.register("page", pa.table(list(map(_bare, page.columns)), names=kept.names))
@@ -124,6 +134,7 @@ class Diff:
         # Structs compare field by field: the greatest (pos, seq) is that of a key's last change.
         latest = "arg_max(struct_pack(op := __op, ts := __ts), struct_pack(pos := __pos, seq := __seq)) AS latest"
         grouped = f"SELECT {listed}, {latest} FROM versions GROUP BY {listed}"
+        # A key whose last change is a deletion is not published any more, though its rows lie in the files.
         _rows(duckdb, f"CREATE TABLE published AS SELECT * FROM ({grouped}) WHERE latest.op <> 'delete'")
 
     def _check_keys(self, manifest: Manifest) -> None:
@@ -146,9 +157,12 @@ class Diff:
     def _source_keys(self, session: Session) -> pa.Table:
         """Read key and stamp of every row, in the session's instant."""
         order = self.order
+        # The relation's own key too: pages of a table are read along it.
         wanted = {column.name for column in (*order.columns,)} | {order.fallback} | set(order.relation.key)
         columns = tuple(column for column in order.relation.columns if column.name in wanted)
         tables = [
+            # Under the session's snapshot where it has one: chunks of two instants would show a row that moved
+            # twice, or never.
             read(order.source, chunk, columns, snapshot=session.snapshot, application=self.application, pace=self.pace)
             for chunk in session.chunks(order.relation, pieces=1)
         ]
@@ -167,6 +181,7 @@ class Diff:
 
     def _find_gone(self, duckdb: Any) -> pa.Table:
         listed = ", ".join(f"p.{_quote(column.name)}" for column in self.keys)
+        # An anti join never meets NULL here: keys are NOT NULL columns (`connectors.md`, section 11).
         return _table(duckdb, f"SELECT {listed} FROM published p ANTI JOIN source s ON {self._same()}")
 
     def _find_changed(self, duckdb: Any) -> pa.Table:
@@ -188,9 +203,12 @@ class Diff:
         Raises:
             DiffStopped
         """
+        # An empty mirror has nothing to lose, and without deletions there is nothing to refuse.
         if not there or not gone:
             return
         name = self.order.relation.name
+        # No row at all: more often a right that was taken away, or a policy for rows, than a table emptied on
+        # purpose.
         if not here:
             raise DiffStopped(
                 f"The full diff of {name} stopped: the table shows no row, and {there} are published. Nothing was "
@@ -214,6 +232,7 @@ class Diff:
         cells = [
             _restore_type(left.column(place[column.name]), column.arrow)
             if column.name in place
+            # Typed NULLs: the page of found rows must have the table's columns, whatever is known of a deleted one.
             else pa.chunked_array([pa.nulls(left.num_rows, column.arrow)])
             for column in self.order.relation.columns
         ]
@@ -236,6 +255,7 @@ class Diff:
             where = conjunction([self.order.where, self._predicate_of(keys.slice(start, KEYS_AT_ONCE))])
             chunk = Chunk(index=0, reader="cursor", relation=self.order.relation.sql, where=where)
             source = self.order.source
+            # `snapshot=None`: of an instant later than the comparison, which is the point of asking again.
             yield read(source, chunk, columns, snapshot=None, application=self.application, pace=self.pace)
 
     def _predicate_of(self, keys: pa.Table) -> str:
@@ -272,7 +292,8 @@ def _bare(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _restore_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Put the type back on."""
     plain = _plain(kind)
-    if pa.types.is_fixed_size_binary(plain):  # DuckDB gives bytes of any length
+    # DuckDB gives bytes of any length back, and Arrow has no cast from those to bytes of a fixed one.
+    if pa.types.is_fixed_size_binary(plain):
         bare = pa.chunked_array([pa.array(piece.to_pylist(), plain) for piece in column.chunks], plain)
     else:
         bare = column.cast(plain)
@@ -286,6 +307,7 @@ def _keys_of(table: pa.Table, keys: Sequence[Column]) -> Iterable[tuple[object, 
     cells = []
     for place, column in enumerate(keys):
         cell = table.column(place)
+        # Both sides bare, or an instant with a zone and one without would never be equal.
         cells.append(_bare(cell if cell.type == column.arrow else _restore_type(cell, column.arrow)))
     return zip(*(column.to_pylist() for column in cells), strict=True)
 
@@ -296,6 +318,7 @@ def _keys_of(table: pa.Table, keys: Sequence[Column]) -> Iterable[tuple[object, 
 def _connect(spill: Path) -> Any:
     import duckdb  # start
 
+    # No extension is fetched or loaded from outside: an export makes no connection that nobody configured.
     offline = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
     return duckdb.connect(":memory:", config={"temp_directory": str(spill), **offline})
 

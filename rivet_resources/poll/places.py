@@ -53,6 +53,8 @@ class Order:
     def expression(self) -> str:
         """Name the stamp as sessions take it: a column's bare name, or an expression in parentheses."""
         name, quote = self.columns[0].name, self.source.quote
+        # In parentheses: sessions take a bare name for a column of the catalog, and anything in parentheses as it
+        # stands.
         return f"(COALESCE({quote(name)}, {quote(self.fallback)}))" if self.fallback else name
 
     @property
@@ -67,6 +69,8 @@ class Order:
     def until(self, place: Place) -> str:
         """Write what holds for the rows up to a place, and for itself; the first half gives an index its range."""
         literals = self._literals(place)
+        # `<=` alone would already hold for all rows of the end's own stamp; NOT behind the place leaves out those
+        # above it in the tie.
         return f"{self.stamp} <= {literals[0]} AND NOT ({self.dialect.after_key(self.spelled, literals)})"
 
     def below(self, high: str) -> str:
@@ -90,9 +94,11 @@ def last_place(
     """
     dialect, quote = order.dialect, order.source.quote
     names = [quote(column.name) for column in order.columns]
+    # The stamp as it orders, under the name of its column, so that it is read with that column's type and no NULL.
     items = [f"{order.stamp} AS {names[0]}" if order.fallback else names[0], *names[1:]]
     where, relation = conjunction([order.where, order.after(after), order.below(high)]), order.relation.sql
     ordered = order.spelled
+    # The first n in order, and of them the last: two sorts, but the outer one is of a page and not of the table.
     if rows is not None:
         first = dialect.select(items, relation=relation, where=[where], order_by=ordered, limit=rows)
         relation, where, items = f"({first}) AS _rivet_page", "", names
@@ -100,6 +106,8 @@ def last_place(
     descending = [f"{expression} DESC" for expression in ordered]
     last = dialect.select(items, relation=relation, where=[where], order_by=descending, limit=1)
     chunk = Chunk(index=0, reader="cursor", relation=f"({last}) AS _rivet_last")
+    # In the session's instant, which is the one whose upper bound was fixed: rows of a later instant could end the
+    # window above it.
     found = read(order.source, chunk, order.columns, snapshot=session.snapshot, application=application, pace=pace)
     if not found.num_rows:
         return None
@@ -120,6 +128,7 @@ def read(
 ) -> pa.Table:
     """Read a chunk whole; without a snapshot, in an instant of its own."""
     pages = source.pages(chunk, columns, snapshot=snapshot, application=application, pace=pace, wait=lambda rows: None)
+    # Closed at once, not when the generator is collected: it holds a connection of the source.
     with closing(pages) as open_pages:
         tables = [page.table for page in open_pages]
     empty = pa.schema([(column.name, column.arrow) for column in columns]).empty_table()
@@ -128,4 +137,6 @@ def read(
 
 def strict(column: Column) -> Column:
     """Return a column whose cells lead back to their rows: one that does not fit its type fails."""
+    # A place that was replaced by NULL or cut would lead to no row, or to another one, and rows between would be
+    # lost.
     return replace(column, policy="fail")

@@ -27,7 +27,8 @@ from rivet_resources.engines.shared.statements import conjunction
 from rivet_resources.poll.places import Order, read
 from rivet_resources.poll.watermark import Place, Tie
 
-MOST_NAMED = 50  # 800 letters of a watermark
+# 800 letters of a watermark, which names a window.
+MOST_NAMED = 50
 MOST_LISTED = 10_000  # keys that are read to compare them, at each run
 DIGITS = 16  # of one digest
 
@@ -45,6 +46,7 @@ class LateRows:
 def list_keys(order: Order, at: Place, *, session: Session, application: str, pace: Pace) -> list[Key] | None:
     """Read the keys of the rows that have a place's stamp and do not stand behind it; None: too many to compare."""
     names = [order.source.quote(column.name) for column in order.columns[1:]]
+    # Up to the place only: what stands behind it is read by the next window in any case.
     there = conjunction([order.where, _has_stamp(order, at), order.until(at)])
     # One more than are compared tells that there are more.
     few = order.dialect.select(names, relation=order.relation.sql, where=[there], limit=MOST_LISTED + 1)
@@ -59,6 +61,7 @@ def tie_of(keys: Sequence[Key] | None) -> Tie | None:
     """Return what a watermark remembers of the keys that have its stamp; None: there are too many to compare."""
     if keys is None:
         return None
+    # Sorted: a server may list the keys in any order, and one digest of all must not depend on it.
     digests = sorted(map(_digest, keys))
     return Tie(tuple(digests)) if len(digests) <= MOST_NAMED else Tie((), _digest(digests))
 
@@ -75,9 +78,13 @@ def find_late(order: Order, at: Place, remembered: Tie | None, keys: Sequence[Ke
             note=f"more than {MOST_LISTED} rows have the last {order.columns[0].name}; those that come to it later, "
             f"with a smaller key, are not looked for"
         )
+    # A watermark of an older Rivet says nothing of its stamp. Taking that for "nobody had it" would repeat the
+    # whole tie.
     if remembered is None:
         return LateRows()
     stamp = _has_stamp(order, at)
+    # Of many keys only one digest is kept: that there is a new one is known, which one is not, so all of them are
+    # told again.
     if remembered.digest:
         if tie_of(keys) == remembered:
             return LateRows()

@@ -61,9 +61,11 @@ class Watermark:
                 found[name] = [{"column": mark.column, "type": mark.type, "value": mark.value} for mark in place]
         for name, tie in (("updated_tie", self.updated_tie), ("deleted_tie", self.deleted_tie)):
             if tie is not None:
+                # A text for one digest of all, a list for one per key: `_tie` tells them apart by that.
                 found[name] = tie.digest or list(tie.ids)
         if self.diffs:
             found["diffs"] = self.diffs
+        # Left out at 1, or the watermarks of before would be spelled otherwise, and name other windows.
         if self.windows > 1:
             found["windows"] = self.windows
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"), sort_keys=True) if found else None
@@ -84,6 +86,7 @@ def parse(text: str | None, *, export: str) -> Watermark:
         ties = [_tie(found.get(name)) for name in ("updated_tie", "deleted_tie")]
         return Watermark(places["updated"] or None, places["deleted"] or None, *counts, *ties)
     except (ValueError, TypeError, AttributeError):
+        # Whatever is wrong with it: the cursor of another mode may be any text, also JSON of another shape.
         raise StateError(
             f"The cursor of export {export} is no watermark of mode poll. Was the export of another mode before? "
             f"Run `rivet state reset` for it: the next run then reads the table from its beginning."
@@ -107,6 +110,7 @@ def check_fits(place: Place | None, columns: Sequence[Column], *, export: str) -
         return
     held = [(mark.column, mark.type) for mark in place]
     wanted = [(column.name, str(column.arrow)) for column in columns]
+    # Types too: places compare by typed literals, and one of an altered key could mean other rows.
     if held != wanted:
         raise SourceError(
             f"Export {export} was polled in the order of {_spell(held)}, and is now to be polled in that of "

@@ -4,8 +4,7 @@ Belongs here: rows as key and hash, on disk; and their comparison, by DuckDB, wh
 here: when rows are compared, and who is told (`rivet_assets/prove/reconcile.py`).
 
 Each row is reduced to the text of its key and the hash of all its cells, so a side costs some tens of bytes a row.
-Without a key only hashes are compared, each as often as it comes. Keys are shown to the person who asked for rows and
-to nobody else: they are never logged, stored or sent.
+Without a key only hashes are compared, each as often as it comes.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from rivet_resources.contracts.format import FileFormat
 from rivet_resources.contracts.transform import run_clock_columns
 from rivet_resources.destinations.local import Local
 from rivet_resources.errors import DestinationError, DestinationUnreachable, PartCorrupt
+from rivet_resources.prove.reread import StandInFormat
 from rivet_resources.read.connections import Permits
 from rivet_resources.read.stage import Exporter
 from rivet_resources.scratch import temporary
@@ -42,6 +42,7 @@ META = UNSUMMED | {"_rivet_row_hash"}
 MEMORY = "512MB"
 
 
+# Keys are shown to the person who asked for rows and to nobody else: they are never logged, stored or sent.
 @dataclass(frozen=True)
 class Example:
     """The key of one row that differs, column by column; shown only to whoever asked for rows."""
@@ -89,6 +90,8 @@ class Reduced:
     @property
     def schema(self) -> pa.Schema:
         """Return the schema of reduced rows."""
+        # The text of the key and the hash of all cells, so a side costs some tens of bytes a row, however wide the
+        # table is.
         return pa.schema([*((f"k{i}", pa.string()) for i in range(len(self.key))), (HASH, pa.int64())])
 
     def reduce(self, table: pa.Table) -> pa.Table:
@@ -99,6 +102,7 @@ class Reduced:
 
 def comparable(shaped: pa.Schema, committed: pa.Schema) -> tuple[str, ...]:
     """Name the columns that both sides have and that can be hashed, in the order of now."""
+    # Columns that hold the run's own time differ in every row of two readings, and say nothing of the source.
     own = META | run_clock_columns(shaped) | run_clock_columns(committed)
     return tuple(
         field.name
@@ -151,7 +155,8 @@ def _source_side(
     here = Local(type="local", path=str(folder / "source"))
     # Without a fingerprint no chunk of a dead run is taken for read: its rows would not be in this folder.
     plain = replace(extract, unique_columns=(), max_file_bytes=None, fingerprint="", skip_empty=False)
-    form = ReducedRows(cast(FileFormat, extract.format), reduced)  # what is compared was exported
+    # What is compared was exported.
+    form = ReducedRows(cast(FileFormat, extract.format), reduced)
     exporter.stage(replace(plain, destination=here, format=form), permits=permits)
     return [str(path) for path in (folder / "source").rglob("*.keys")]
 
@@ -184,7 +189,8 @@ def part_tables(root: Root, path: str, manifest: Manifest) -> Iterator[pa.Table]
             yield from manifest.file_format().tables(file, schema_of(manifest))
     except DestinationUnreachable:
         raise
-    except (DestinationError, OSError, pa.ArrowException, ValueError) as error:  # their texts may show a cell
+    except (DestinationError, OSError, pa.ArrowException, ValueError) as error:
+        # Their texts may show a cell.
         raise PartCorrupt(
             f"Part {path} of window {manifest.window} cannot be read ({type(error).__name__}). `rivet validate` tells "
             f"what is wrong with it; `rivet repair --execute` reads its rows again."
@@ -204,6 +210,7 @@ def _join_sides(source: Sequence[str], committed: Sequence[str], keys: int, fold
     """Count, and pick the first keys of what differs."""
     names = [f"k{i}" for i in range(keys)] or [HASH]
     listed = ", ".join(names)
+    # Two NULLs are one key here, where plain equality would report such a row as missing and as extra.
     same = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in names)
     with closing(_connect(folder)) as duckdb:
         for side, files in (("source", source), ("parts", committed)):
@@ -250,21 +257,11 @@ def _connect(folder: Path) -> Any:
 
 
 @dataclass(frozen=True)
-class ReducedRows:
+class ReducedRows(StandInFormat):
     """A format whose files hold keys and hashes; rows are first what a reader of the export's format would get."""
 
     of: FileFormat
     reduced: Reduced
-
-    @property
-    def type(self) -> str:
-        """Name the export's format: rows are shaped for it."""
-        return self.of.type
-
-    @property
-    def holds_lists(self) -> bool:
-        """Return what holds of the export's format."""
-        return self.of.holds_lists
 
     @property
     def extension(self) -> str:
@@ -275,10 +272,6 @@ class ReducedRows:
     def codec(self) -> str:
         """Name the compression."""
         return "snappy"
-
-    def check_schema(self, schema: pa.Schema, *, export: str) -> tuple[str, ...]:
-        """Ask the export's format."""
-        return self.of.check_schema(schema, export=export)
 
     def writer(
         self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = (), limit_bytes: int | None = None
@@ -315,6 +308,8 @@ class _Reducing:
         if self._form.of.keeps_types:
             yield [table]
             return
+        # Through a file of the export's own format, so that both sides have lost the same: without it every such cell
+        # would differ.
         file = self._path.with_suffix(".page")
         writer = self._form.of.writer(file, self._schema)
         writer.write(table)

@@ -34,6 +34,7 @@ KINDS: Mapping[str, Kind] = {
     "UNTRACKED_OBJECT": "advisory",
     "BOUNDARY_DIFFERS": "advisory",
 }
+# 3: the data is at fault; 1: nobody could see it, so nothing is said of the data.
 EXITS: Mapping[Kind, int] = {"wrong": 3, "unverified": 1, "advisory": 0}
 PREFIX = "RIVET_VERIFY_"
 

@@ -69,6 +69,7 @@ def _parse_fault(error: ManifestUnreadable) -> str:
 def disagreements(manifest: Manifest, path: str) -> list[str]:
     """Return where a manifest contradicts itself, or the name of its file."""
     told = []
+    # A copy under another name would be read as another window, and its rows be there twice.
     if manifest.path != path:
         told.append(f"is of window {manifest.window}, whose place is {manifest.path}")
     for what in ("path", "part_id"):
@@ -100,7 +101,8 @@ def _columns(manifest: Manifest) -> list[str]:
     sums = manifest.column_checksums or ()
     if any(not _is_sum(each) for each in sums):
         told.append("has a column checksum that is no number from 0 to 2^64 - 1")
-    altered = any(part.schema_ipc for part in manifest.parts)  # its older columns have checksums too
+    # Its older columns have checksums too.
+    altered = any(part.schema_ipc for part in manifest.parts)
     unknown = [each.name for each in sums if each.name not in schema.names]
     if unknown and not altered:
         told.append(f"has a checksum of column {unknown[0]!r}, which its schema lacks")
@@ -133,6 +135,7 @@ def _is_sum(each: ColumnChecksum) -> bool:
 
 def sums_of(manifest: Manifest) -> Mapping[str, int]:
     """Return the checksums that can be made again; {} where there are none, or of another kind."""
+    # Of another version or with a key: such sums are no others, they are made in another way, and prove nothing here.
     if manifest.checksum_render != ALGORITHM or manifest.checksum_key_column is not None:
         return {}
     return {each.name: int(each.checksum) for each in manifest.column_checksums or () if _is_sum(each)}
@@ -165,6 +168,7 @@ def success_flaws(
     if marker[0] != wanted:
         text = f"says {marker[0].decode().strip()}, and manifest.json has {wanted.decode().strip()}"
         return (Flaw("SUCCESS_STALE", marker_path, text),)
+    # Any of the folder's windows: several share a folder, and the last to be committed has written the marker.
     if not any(is_copy(copy[0], each.content, of=each.manifest) for each in current):
         text = f"agrees with manifest.json, which is none of the {len(current)} committed manifests of its folder"
         return (Flaw("SUCCESS_STALE", marker_path, text),)

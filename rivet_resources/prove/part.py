@@ -1,9 +1,6 @@
 """One part against what its manifest says: there, of this size, these bytes, these rows, these cells.
 
 Belongs here: looking at a single part. Not here: what the parts of a window come to (`validate.py`).
-
-A part's bytes are read once, in blocks; one of a store goes through a file on this machine, so that memory holds a
-batch of rows and never a part. Cells are read again only when the bytes are those that were written.
 """
 
 from __future__ import annotations
@@ -64,6 +61,8 @@ def examine(
         return seen
 
     size = listing.get(part.path)
+    # The cheapest first, and each ends the look: a part of another size has other bytes, and to read it would prove no
+    # more.
     if size is None:
         return flaw("PART_MISSING", f"is listed with {part.rows} rows in {part.size_bytes} bytes, and is not there")
     if size != part.size_bytes:
@@ -80,6 +79,8 @@ def examine(
     try:
         with at_hand(root, part.path) as file:
             found = checksums(file)
+            # Cells are read again only when the bytes are those that were written: of others no reader's answer means
+            # anything.
             if found != (part.size_bytes, part.content_fingerprint, part.content_md5):
                 text = f"has {found[0]} bytes of {found[1]}, MD5 {found[2]}; the manifest says {part.size_bytes} bytes "
                 return flaw("PART_CHECKSUM_MISMATCH", f"{text}of {part.content_fingerprint}, MD5 {part.content_md5}")
@@ -113,6 +114,7 @@ def at_hand(root: Root, path: str) -> Iterator[Path]:
     with temporary("validate") as folder:
         copy = folder / "part"
         with root.open(path) as source, copy.open("wb") as target:
+            # Through the disk, in blocks, so that memory holds a batch of rows and never a part.
             shutil.copyfileobj(source, target, COPY_BYTES)
         yield copy
 
@@ -131,7 +133,8 @@ def _rows(seen: PartSeen, file: Path, manifest: Manifest, part: ManifestPart) ->
         seen.flaws.append(Flaw("PART_ROW_COUNT", part.path, text, manifest.window))
     try:
         _cells(seen, file, manifest, schema)
-    except pa.ArrowException:  # a text format's reader that does not take what its writer may write
+    except pa.ArrowException:
+        # A text format's reader that does not take what its writer may write.
         seen.sums, seen.inexact = None, set(schema.names)
 
 
@@ -181,6 +184,7 @@ def _watch(seen: PartSeen, table: pa.Table) -> None:
     pos = pos.cast(pa.string())
     first, last = (pos[0].as_py(), seq[0].as_py()), (pos[-1].as_py(), seq[-1].as_py())
     low, high = slice(None, -1), slice(1, None)
+    # Rows of a first copy share one position, with sequence number 0: among them there is no order to be kept.
     above = pc.or_(pc.greater(seq[high], seq[low]), pc.and_(_is_copy(seq[high]), _is_copy(seq[low])))
     fine = pc.or_(pc.greater(pos[high], pos[low]), pc.and_(pc.equal(pos[high], pos[low]), above))
     seen.disorder += len(fine) - int(pc.sum(fine).as_py() or 0)

@@ -22,7 +22,8 @@ from rivet_resources.scratch import temporary
 from rivet_resources.shape.transforms.fields import storage
 from rivet_resources.write.measures import SortedRuns, count_missing
 
-ATTEMPTS = 3  # a commit of the other export may take its older parts away while they are read
+# A commit of the other export may take its older parts away while they are read.
+ATTEMPTS = 3
 BATCH_ROWS = 65_536
 
 
@@ -107,7 +108,8 @@ def _rows(root: Root, manifest: Manifest, schema: pa.Schema) -> Iterator[pa.Tabl
     form = manifest.file_format
     for part in manifest.parts:
         with closing(root.open(part.path)) as file:
-            if form.is_parquet and not any("." in name for name in schema.names):  # a dot would name an inner field
+            # A dot would name an inner field.
+            if form.is_parquet and not any("." in name for name in schema.names):
                 import pyarrow.parquet as pq  # start
 
                 for batch in pq.ParquetFile(file).iter_batches(BATCH_ROWS, columns=schema.names, use_threads=False):

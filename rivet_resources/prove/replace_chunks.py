@@ -49,14 +49,18 @@ def mend(staged: Staged, *, previous: Manifest, root: Root, state: Ledger, step:
     """
     manifest = describe_mended(staged, previous)
     with withdrawn_if_taken(staged, root=root):
+        # Before the parts: what was found wrong is of that commit, and a newer one was read anew anyway.
         refuse_newer(staged, previous, root=root)
         step("parts")
         publish_parts(staged.files, root=root)
         step("manifest")
         manifest = swap_manifest(manifest, expected=staged.previous, root=root)
     step("success")
+    # Several windows may share a folder; the marker of a later one stays its own.
     if marked_window(manifest.window_folder, root=root) in (manifest.window, None):
         mark_success(manifest, root=root)
+    # No cursor and no acknowledgement: the rows between the window's two ends were read again, and its ends are where
+    # they were.
     remove_replaced(Replacement(previous), manifest, root=root)
     step("metrics")
     state.record_commit(manifest)
@@ -86,16 +90,20 @@ def describe_mended(staged: Staged, previous: Manifest) -> Manifest:
 
     What the old manifest hides stays hidden.
     """
+    # What the old manifest hides stays hidden: its word goes with it.
     fresh = build_manifest(staged, staged.parts, supersedes=previous.supersedes)
     if fresh.cursor is not None and previous.cursor is not None:
+        # The window keeps its place in the chain, which visits are a part of; planned anew it would begin at visit 0.
         place = {"visit": previous.cursor.visit, "high_visit": previous.cursor.high_visit}
         fresh = fresh.model_copy(update={"cursor": fresh.cursor.model_copy(update=place)})
+    # Read again whole: nothing of the old parts stays.
     if not previous.chunks or not fresh.chunks or len(fresh.chunks) == len(previous.chunks):
         return fresh
     again = {chunk.chunk: chunk for chunk in fresh.chunks}
     chunks = [again.get(chunk.chunk, chunk) for chunk in previous.chunks]
     parts = [part for part in previous.parts if part.chunk not in again] + list(fresh.parts)
-    parts.sort(key=lambda part: part.chunk or 0)  # stable: parts of a chunk stay in their order
+    # Stable: parts of a chunk stay in their order.
+    parts.sort(key=lambda part: part.chunk or 0)
     extraction = fresh.source.extraction.model_copy(
         update={"source_row_count": sum(chunk.source_row_count for chunk in chunks)}
     )
@@ -132,6 +140,7 @@ def can_mend_chunks(manifest: Manifest, numbers: Collection[int]) -> bool:
         chunk.measures is not None and (chunk.column_checksums is not None or not chunk.rows)
         for chunk in manifest.chunks
     )
+    # A part that no chunk owns might hold rows of those that are read again.
     tied = all(part.chunk in known for part in manifest.parts)
     return bool(numbers) and known.issuperset(numbers) and len(numbers) < len(known) and told and tied
 

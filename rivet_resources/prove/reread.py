@@ -3,8 +3,6 @@
 Belongs here: a destination that keeps nothing, and a format that writes nothing. Not here: which rows (`modes/`), what
 is concluded (`rivet_assets/prove/reconcile.py`), hashing rows (`compare_rows.py`).
 
-It is staged by the one `Exporter`, with the chunks, pace, throttle, governor and retries of the export itself, and
-with its transforms: so the sums are of the very cells that an export would write now. Nothing reaches a destination.
 """
 
 from __future__ import annotations
@@ -34,6 +32,8 @@ def read_again(extract: Extract, exporter: Exporter, *, permits: Permits | None 
     """
     # Without a fingerprint no chunk that a dead run finished is taken for read.
     plain = replace(extract, unique_columns=(), max_file_bytes=None, fingerprint="", skip_empty=False)
+    # By the one `Exporter`, with the chunks, pace, throttle, governor and retries of the export itself, and with its
+    # transforms: so the sums are of the very cells that an export would write now.
     unkept = replace(plain, destination=NullDestination(), format=NullFormat(extract.format))
     return exporter.stage(unkept, permits=permits)
 
@@ -132,20 +132,29 @@ class NullRoot:
 
 
 @dataclass(frozen=True)
-class NullFormat:
-    """A format whose files hold nothing but the number of their rows; in all else the format of the export."""
+class StandInFormat:
+    """What a format whose files only we read has of the export's own, so that rows are shaped for that one."""
 
     of: Format
 
     @property
     def type(self) -> str:
-        """Name the export's format: rows are shaped for it."""
+        """Name the export's format."""
         return self.of.type
 
     @property
     def holds_lists(self) -> bool:
         """Return what holds of the export's format."""
         return self.of.holds_lists
+
+    def check_schema(self, schema: pa.Schema, *, export: str) -> tuple[str, ...]:
+        """Ask the export's format."""
+        return self.of.check_schema(schema, export=export)
+
+
+@dataclass(frozen=True)
+class NullFormat(StandInFormat):
+    """A format whose files hold nothing but the number of their rows."""
 
     @property
     def extension(self) -> str:
@@ -156,10 +165,6 @@ class NullFormat:
     def codec(self) -> str:
         """Name no compression."""
         return "none"
-
-    def check_schema(self, schema: pa.Schema, *, export: str) -> tuple[str, ...]:
-        """Ask the export's format."""
-        return self.of.check_schema(schema, export=export)
 
     def writer(
         self, path: Path, schema: pa.Schema, *, key: tuple[str, ...] = (), limit_bytes: int | None = None

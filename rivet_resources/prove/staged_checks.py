@@ -29,7 +29,8 @@ def numbers_by_checks(checks: Mapping[str, WindowCheck], staged: Staged, root: R
 def _number(name: str, check: WindowCheck, rows: object) -> float | None:
     try:
         found = check.measure(rows)
-    except Exception as error:  # whatever somebody else's code does
+    except Exception as error:
+        # Whatever somebody else's code does.
         refused = RowRefused(
             f"contract check {name}: {check.type} failed on the window's rows ({type(error).__name__}); nothing is "
             f"published. Mend the package that brings it, or take the check out."

@@ -1,8 +1,6 @@
 """SQL over the rows of a staged window, by DuckDB, before anybody else can read them.
 
 Belongs here: the one statement, over the files as a table called `rows`. Not here: what its number must be.
-
-The engine reads the window's Parquet files through Arrow, and nothing else: no other file, no network, no extension.
 """
 
 from __future__ import annotations
@@ -28,10 +26,13 @@ NUMBERS = re.compile(r'U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$|DECIMAL|FLOAT$|DOUBLE
 SETTINGS = (
     "SET TimeZone='UTC'",
     "SET memory_limit='512MB'",
+    # No file at all: what does not fit into memory fails, and rows of a window that may be refused are on no other
+    # disk.
     "SET temp_directory=''",
     "SET autoinstall_known_extensions=false",
     "SET autoload_known_extensions=false",
     "SET enable_external_access=false",
+    # Last: from here on no statement can take one of these back.
     "SET lock_configuration=true",
 )
 
@@ -69,6 +70,8 @@ def _ask(texts: Mapping[str, str], rows: Any) -> dict[str, float | None]:
     import duckdb  # start
 
     with closing(duckdb.connect(":memory:", config={"threads": 1})) as connection:
+        # The engine reads the window's Parquet files through Arrow, and nothing else: no other file, no network, no
+        # extension.
         connection.register(TABLE, rows)
         for setting in SETTINGS:
             connection.execute(setting).fetchall()
@@ -83,10 +86,12 @@ def _number(name: str, text: str, connection: Any) -> float | None:
     kinds: list[str] = []
     try:
         statements = connection.extract_statements(text)
+        # Parsed by the engine itself: a text is not looked through for words, which comments and strings may hold.
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             refused = TransformError(f"contract, {name}: write one SELECT over the table `{TABLE}`.")
         else:
-            found = connection.execute(statements[0]).fetchmany(2)  # a second row is one too many
+            # A second row is one too many.
+            found = connection.execute(statements[0]).fetchmany(2)
             kinds = [str(column[1]) for column in connection.description]
     except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException) as error:
         first = str(error).strip().split("\n")[0].rstrip(".")

@@ -94,8 +94,10 @@ def validate(
     if not look.reads:
         return _without_manifest(root, export, depth, is_required=is_required)
     validated = _judge_windows(root, look, depth, pick)
+    # A run may publish meanwhile: what looked wrong because it was being replaced must not be told of.
     validated = _again(validated, look, depth, lambda: _look(root, export, state), root)
     flaws = [flaw for each in look.reads if each.manifest is None for flaw in each.flaws]
+    # Only of all windows: with some of them picked, the parts of the others would count as listed by nobody.
     if pick is None and depth != "light":
         flaws += _untracked_objects(look, export)
     if pick is None and depth == "full":
@@ -104,11 +106,9 @@ def validate(
 
 
 def _look(root: Root, export: str, state: Ledger | None) -> _Look:
-    """List, ask who lives, read manifests, in this order.
-
-    So a part that was removed since is one that a newer manifest no longer lists, and a part of no manifest is not
-    one whose run committed in between.
-    """
+    """List, ask who lives, read manifests, in this order."""
+    # In this order (the listing, who lives, the manifests) a part that was removed since is one that a newer manifest
+    # no longer lists, and a part of no manifest is not one whose run committed in between.
     listing = root.list()
     living = frozenset(owned_runs(export, root=root, state=state)) if state else frozenset[str]()
     known = frozenset(state.known_runs(export)) if state else frozenset[str]()
@@ -165,7 +165,8 @@ def _window(
     compared: list[str] = []
     inexact = {name for part in parts for name in part.inexact}
     was_read = depth == "full" and all(part.sums is not None or part.inexact for part in parts)
-    if was_read:  # else a part is damaged or missing, and says so itself
+    # Else a part is damaged or missing, and says so itself.
+    if was_read:
         compared = [name for name in sums if name not in inexact]
         flaws += _values(manifest, parts, compared, sums)
         flaws += _positions(manifest, parts)
@@ -229,6 +230,7 @@ def _markers(root: Root, look: _Look) -> dict[str, list[Flaw]]:
     told: dict[str, list[Flaw]] = {}
     for folder, reads in folders.items():
         last = max((each.manifest for each in reads if each.manifest), key=lambda manifest: manifest.finished_at)
+        # A run that lives may be between its manifest and its marker.
         if last.run_id not in look.living:
             flaws = success_flaws(root, folder, reads, look.listing)
             told[last.window] = [replace(flaw, window=last.window) for flaw in flaws]
@@ -250,7 +252,9 @@ def _again(
         try:
             newer = look_anew()
         except RivetError:
-            break  # what was seen is told; the next look would say no more
+            # What was seen is told; the next look would say no more.
+            break
+        # By the bytes of the manifest: a window that was committed anew has others, whatever it is called.
         moved = frozenset(window for window in flawed if newer.content(window) != look.content(window)) | marked
         if not moved:
             break
@@ -280,6 +284,7 @@ def _untracked_objects(look: _Look, export: str) -> list[Flaw]:
         if path in known or path.startswith(f"{MANIFESTS}/"):
             continue
         nonce = part_nonce(path, export=export)
+        # What lives is about to be named. Of runs that this store does not know only their age says that they are over.
         if nonce is None or (nonce not in living and (nonce in finished or not is_fresh(path))):
             strays.append(path)
     told = [

@@ -25,7 +25,8 @@ from rivet_resources.errors import WindowBusy
 Event = Callable[[str, Mapping[str, Any]], None]
 
 FEWEST = 2  # the planning session and one task; fewer cannot read
-PAUSE_SECONDS = (0.3, 1.0)  # between two tries, at random, so that two that wait do not try in step
+# Between two tries, at random, so that two runs that wait do not try in step.
+PAUSE_SECONDS = (0.3, 1.0)
 
 
 class Leases(Protocol):
@@ -55,6 +56,8 @@ class Permits:
         if self.most is None:
             return wanted
         got = 0
+        # Each permit is a lease of its own: a process that dies without giving back loses them by the leases'
+        # expiry, and nobody has to count them right again.
         for number in range(1, self.most + 1):
             if got == wanted:
                 break
@@ -68,7 +71,8 @@ class Permits:
         self._stack.close()
 
     def _take(self, number: int) -> bool:
-        try:  # no export's name has a colon
+        # No export's name has a colon, so this lease meets none of a window.
+        try:
             self._stack.enter_context(self.state.lease(f"source:{self.server}", f"connection {number}", self.run_id))
         except WindowBusy:
             return False
@@ -92,12 +96,15 @@ def permits(
     if most is None:
         yield Permits(state, server="", most=None, run_id=run_id)
         return
+    # Two source blocks are one server when host and port agree, whatever user or database they name: connections
+    # are scarce per server.
     where: str = source.conn_params(f"rivet:{run_id}", pace).where  # type: ignore[attr-defined]  # each engine has its own
     held = Permits(state, server=where, most=most, run_id=run_id)
     try:
         _await(held, on_event)
         yield held
     finally:
+        # Also when `_await` is interrupted: a permit that stays behind blocks others until its lease ends.
         held.give_back()
 
 

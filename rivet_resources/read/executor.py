@@ -29,6 +29,7 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.errors import RivetError
 from rivet_resources.read.gathering import leave
 from rivet_resources.read.task import run_chunk
+from rivet_resources.read.throttle import tell_speed
 from rivet_resources.secrets import Variables, lend
 
 Task = Callable[[Iterator[int]], Iterator[dict[str, Any]]]
@@ -49,14 +50,18 @@ class TaskFailed(RivetError):
 
 @dataclass(frozen=True)
 class TaskAttempt:
-    """Which try this is, and whether it is the last that Spark grants; the first is 0."""
+    """Which try this is, and whether it is the last that Spark grants; the first is 0.
+
+    `speed`: what the governor allows, told from afar; None: this host sees it by itself.
+    """
 
     number: int
     last: bool
+    speed: float | None = None
 
 
 def run_descriptors(
-    packed: bytes, lent: Variables, attempts: int, descriptors: Iterator[int]
+    packed: bytes, lent: Variables, attempts: int, speed: float | None, descriptors: Iterator[int]
 ) -> Iterator[dict[str, Any]]:
     """Run the chunks whose descriptors come in, up to the first fault; rows of shape `ROWS`, as `mapPartitions` wants.
 
@@ -65,21 +70,27 @@ def run_descriptors(
             given inline travels in here and nowhere else.
         lent: variables that the driver has and this host may lack; only over encrypted lines (`spark/cluster.py`).
         attempts: how often Spark starts a task at most.
+        speed: what the governor allows now, where this host cannot see the driver's file; None: it can.
     """
     from pyspark import TaskContext  # Spark
 
     context = TaskContext.get()
     number = context.attemptNumber() if context else 0
-    attempt = TaskAttempt(number, last=number + 1 >= attempts)
+    attempt = TaskAttempt(number, last=number + 1 >= attempts, speed=speed)
+    # Before the first chunk connects: its source and its destination resolve their secrets from these variables.
     lend(lent)
     extract = unpack(packed)
     try:
         for descriptor in descriptors:
             row = outcome(extract, extract.chunks[descriptor], attempt)
             yield row
+            # A fault that was told ends the task without an exception; going on would read chunks of a run that is
+            # called off.
             if not row["done"]:
                 return
     finally:
+        # The aligned source keeps a connection open between the chunks of a group, and a worker lives longer than
+        # its task.
         leave(extract)
 
 
@@ -99,7 +110,8 @@ def unpack(packed: bytes) -> Extract:
 
 @functools.cache
 def _freeze_imports() -> None:
-    gc.freeze()  # pyspark collects garbage after each task: 30 ms over the imports alone, measured
+    # Pyspark collects garbage after each task: 30 ms over the imports alone, measured.
+    gc.freeze()
 
 
 def outcome(extract: Extract, chunk: Chunk, attempt: TaskAttempt) -> dict[str, Any]:
@@ -110,14 +122,19 @@ def outcome(extract: Extract, chunk: Chunk, attempt: TaskAttempt) -> dict[str, A
     """
     try:
         with scratch.held(scratch.folder_of(extract.run_id)) as folder:
+            if attempt.speed is not None:
+                tell_speed(folder, attempt.speed)
             result = run_chunk(extract, chunk, attempt=attempt.number, scratch=folder)
     except RivetError as error:
+        # Thrown for Spark to try again. Told instead where a try is in vain, or where it was the last one: Spark
+        # would wrap it in a Java stack, out of which the driver cannot take the class of the fault.
         if error.retry and not attempt.last:
             raise
         return {"done": False, "body": json.dumps(describe(error))}
     except Exception as error:
         if not attempt.last:
             raise
+        # The message stays here: one of a driver or of Arrow may hold a row's value, and this text goes into logs.
         return {"done": False, "body": json.dumps(describe(_unforeseen(extract, chunk, error)))}
     return {"done": True, "body": json.dumps(asdict(result))}
 
@@ -139,7 +156,10 @@ def describe(error: RivetError) -> dict[str, Any]:
     """Take a fault apart into plain text and numbers."""
     kind = type(error)
     facts = {
-        key: value for key, value in vars(error).items() if isinstance(value, str | int | float | bool | list | tuple)
+        # Only what JSON can carry. What an exception holds beside that (a cause, a connection) is of this process.
+        key: value
+        for key, value in vars(error).items()
+        if isinstance(value, str | int | float | bool | list | tuple)
     }
     return {"module": kind.__module__, "name": kind.__qualname__, "message": str(error), "facts": facts}
 
@@ -156,7 +176,8 @@ def rebuild(described: dict[str, Any]) -> RivetError:
     if not (isinstance(kind, type) and issubclass(kind, RivetError)):
         kind = TaskFailed
     error: RivetError = kind.__new__(kind)
-    Exception.__init__(error, described["message"])  # its own __init__ would compose the message once more
+    # Its own `__init__` would compose the message once more.
+    Exception.__init__(error, described["message"])
     vars(error).update(described["facts"])
     return error
 

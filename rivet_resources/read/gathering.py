@@ -43,6 +43,7 @@ class Gathering:
         except RivetError as error:
             self.fault = error
             return
+        # Tasks that failed ended the meeting early: the seconds are then not of an alignment that anybody read by.
         if self.ended.is_set():
             return
         log.info("Export %s: writers were held back for %.3f s", self.extract.export, seconds)
@@ -56,6 +57,8 @@ def is_aligned(extract: Extract) -> bool:
     return (
         isinstance(source, Aligns)
         and source.is_aligned
+        # Without a shared instant in the plan, or with one chunk alone, locking the table would hold writers back
+        # for nothing.
         and extract.consistency == "snapshot"
         and extract.has_several_chunks
     )
@@ -80,8 +83,12 @@ def gathered(extract: Extract, groups: Sequence[list[int]], *, on_event: Event |
     try:
         yield gathering
     except RivetError:
+        # The leader may be waiting for tasks that will not come any more: it is let go before its thread is waited
+        # for.
         gathering.ended.set()
         thread.join()
+        # What a task met (a connection that was closed, a lock that it waited for) follows from the meeting's
+        # fault, so that one is raised.
         if gathering.fault is not None:
             raise gathering.fault from None
         raise

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 
 from rivet_resources.contracts.evidence import Pressure
 
-LOWEST_STEP = 3  # an eighth of the speed; slower would only hold the snapshot longer
+# An eighth of the speed: slower would only hold the snapshot longer, which costs the source more than reading.
+LOWEST_STEP = 3
 CALM_LOOKS, MOST_CALM_LOOKS = 2, 16  # before a step up; doubled by each relapse
 UNREADABLE_LOOKS = 3
 USUAL_LOOKS = 20
@@ -37,6 +38,7 @@ def level_of(step: int, *, tasks: int, min_parallel: int) -> Level:
     return Level(speed=0.5**step, tasks=max(min(min_parallel, tasks), math.ceil(tasks / 2**step)))
 
 
+# A value, never changed in place: the whole decision can be tested as a table of looks without a thread or a clock.
 @dataclass(frozen=True)
 class Course:
     """What the governor knows after some looks. Step 0 is the configured pace."""
@@ -76,9 +78,13 @@ class Course:
         blind = replace(self, unreadable=self.unreadable + 1, reason="")
         if not blind.is_blind:
             return blind
+        # Blind is not pressed: back to the configured pace, or a gauge that lost its rights would slow the rest of
+        # the export.
         return replace(blind, step=0, reason="the source could not be looked at three times" if self.step else "")
 
     def _step_down(self, signs: list[str]) -> Course:
+        # Each relapse right after a step up doubles the patience. With a fixed one, speed would swing for ever
+        # between a step that the source bears and one that it does not.
         needed = min(self.calm_needed * 2, MOST_CALM_LOOKS) if self.has_recovered else self.calm_needed
         pressed = replace(self, calm=0, calm_needed=needed, has_recovered=False)
         if self.step == LOWEST_STEP:
@@ -90,6 +96,7 @@ class Course:
         calmed = replace(self, calm=self.calm + 1, usual=(*self.usual, look)[-USUAL_LOOKS:])
         if calmed.calm < self.calm_needed:
             return calmed
+        # The pace stayed well at its full height for long enough: earlier relapses are forgotten.
         if self.step == 0:
             return replace(calmed, calm_needed=CALM_LOOKS, has_recovered=False)
         reason = f"the source was well for {calmed.calm} looks"
@@ -120,15 +127,20 @@ def signs_of(look: Pressure, *, usual: tuple[Pressure, ...], last: Pressure | No
     """
     signs = []
     for name, (times, at_least) in LIMITS.items():
+        # They wait until we are done (and others queue behind them): slowing down would only prolong it.
         if name == "lock_waits" and look.waiting_for_us:
-            continue  # they wait until we are done (and others queue behind them): slowing down would only prolong it
+            continue
         now = getattr(look, name)
         known = [each for each in (getattr(one, name) for one in usual) if each is not None]
         if now is None or not known:
             continue
+        # The median: one odd look among those that are usual (a backup began, a batch ended) moves it little.
         middle = statistics.median(known)
+        # Both must be passed. Twice nothing is nothing, and a busy server goes up and down by a few sessions
+        # without being ill.
         if now >= max(middle * times, middle + at_least) and not _shrinks(name, look, last):
             signs.append(WORDS[name].format(now=now, usual=middle))
+    # A counter needs no history: each wait for the log since the last look is a sign by itself.
     if (waited := _log_waits_since(look, last)) > 0:
         signs.append(f"its log had to wait {waited} times since the last look")
     if look.connections_limit and (look.connections or 0) >= look.connections_limit * SPARE_CONNECTIONS:
@@ -142,6 +154,7 @@ def _most(one: int | None, other: int | None) -> int | None:
 
 def _log_waits_since(look: Pressure, last: Pressure | None) -> int:
     if last is None or look.log_waits is None or last.log_waits is None:
+        # The first look has nothing to compare with; a counter's height tells of the years before us.
         return 0
     return look.log_waits - last.log_waits
 

@@ -4,8 +4,9 @@ Belongs here: when to look, what a look that fails means, telling tasks and jour
 decision (`governor.py`), the pause inside a task (`throttle.py`).
 
 Tasks on this machine learn their speed before each page through a file in the run's scratch folder, which ends with
-it. On a remote master the file is not there for them, and only how many run at once is governed, from here. The first
-look comes after `RIVET_GOVERNOR_INTERVAL_MS` (1500), so that short exports pay nothing, not even a connection.
+it. Hosts of a cluster do not see the file: there each job that begins brings the speed along, and how many run at once
+is governed from here all the time. The first look comes after `RIVET_GOVERNOR_INTERVAL_MS` (1500), so that short
+exports pay nothing, not even a connection.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ Event = Callable[[str, Mapping[str, Any]], None]
 
 def interval_seconds() -> float:
     """Return the time between two looks."""
+    # A value that is no number is passed over: a typo in a variable for experts must not end an export.
     with suppress(ValueError):
         return max(0.01, int(os.environ.get("RIVET_GOVERNOR_INTERVAL_MS", INTERVAL_MS)) / 1000)
     return INTERVAL_MS / 1000
@@ -62,6 +64,8 @@ class ChunkSlots:
     def running(self, called_off: threading.Event) -> Iterator[None]:
         """Wait for a place and take it; where all is called off nobody waits."""
         with self._changed:
+            # Where all is called off everybody passes at once, over the number: what follows looks at `called_off`
+            # and ends.
             while self._running >= self._most and not called_off.is_set():
                 # In steps, as nobody notifies when all is called off.
                 self._changed.wait(0.2)
@@ -129,6 +133,7 @@ class Governor:
         No fault in here may end an export, so everything that goes wrong is a look that could not be read.
         """
         interval = interval_seconds()
+        # The first look comes after one interval, so that a short export does not pay for a connection.
         while not self._ended.wait(interval) and not self.course.is_blind:
             try:
                 with self.extract.source.gauge(
@@ -136,12 +141,15 @@ class Governor:
                 ) as gauge:
                     self._look_often(gauge, interval)
             except Exception as error:
+                # Any exception: governing is a courtesy to the source, and must not end the export that it watches.
                 self._take(None)
                 if self.course.is_blind:
                     self._stop(error)
 
     def _look_often(self, gauge: Gauge, interval: float) -> None:
         """Look at intervals over one connection; its counters are read at both ends."""
+        # Kept over a lost connection: growth is counted from the first look of the stage, not from the last
+        # reconnect.
         self._first = self._first or dict(gauge.counters())
         while True:
             try:
@@ -158,6 +166,7 @@ class Governor:
         """Decide, and let tasks and journal know of a change."""
         before = self.level
         self.looks += look is not None
+        # Told once, at the first session that waits; each look would otherwise repeat it every 1.5 seconds.
         had_waiting = bool(self.course.most_waiting_for_us)
         self.course = self.course.after(look, memory=self._memory())
         if self.course.most_waiting_for_us and not had_waiting:
@@ -167,6 +176,7 @@ class Governor:
         self.decisions.append(
             Decision(time.monotonic() - self._began, before=before, after=self.level, reason=self.course.reason)
         )
+        # The file first, then the gate: a task that the gate lets in now already reads at the new speed.
         tell_speed(self.scratch, self.level.speed)
         self.gate.allow(self.level.tasks)
         self._tell(
@@ -179,6 +189,8 @@ class Governor:
 
     def _memory(self) -> str:
         """Return that our processes on this machine hold more than their threshold, each its own; '' when not."""
+        # The threshold is of one process, as `memory_threshold_mb` says to the user; here all of them are looked at
+        # together.
         threshold = self.extract.pace.memory_threshold_mb * self.slots
         if not threshold:
             return ""
@@ -206,7 +218,8 @@ class Governor:
             return
         try:
             self.on_event(event, facts)
-        except Exception as error:  # a journal that is away for a moment must not end the governing
+        except Exception as error:
+            # A journal that is away for a moment must not end the governing.
             log.warning("Event %s of export %s was not kept: %s", event, self.extract.export, type(error).__name__)
 
 
@@ -228,10 +241,12 @@ def govern(
         may_look: false where the cap on connections leaves none for looking.
     """
     governor = Governor(extract, slots, scratch, on_event)
-    is_server = hasattr(extract.source, "gauge")  # parts of a change export, read again, are none
+    # Parts of a change export, read again, have no server to look at.
+    is_server = hasattr(extract.source, "gauge")
     if not (extract.pace.adaptive and may_look and is_server):
         yield governor
         return
+    # A daemon: an interpreter that has to end is not kept by a look that hangs.
     thread = threading.Thread(target=governor.watch, daemon=True, name=f"rivet-governor-{extract.export}")
     thread.start()
     try:

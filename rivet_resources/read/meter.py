@@ -68,8 +68,10 @@ def place_of(source: object, pace: Pace) -> str:
         ConfigError: the source's address cannot be resolved.
     """
     if isinstance(source, Server):
+        # Host and port as for permits: two blocks with two users of one server share its month and its rate.
         return str(source.conn_params("rivet", pace).where)  # type: ignore[attr-defined]  # each engine has its own
     kind = getattr(source, "type", type(source).__name__)
+    # The real path: a link to a file, or a relative path, is the same file.
     if (find := getattr(source, "conn_params", None)) is not None:  # a file
         return f"{kind}:{os.path.realpath(find(pace).path)}"
     return f"{kind}:{getattr(source, 'stream_name', '')}"
@@ -84,6 +86,7 @@ def refuse_now(source: object, *, name: str, state: Months, pace: Pace, at: date
     """
     limits = limits_of(source)
     refuse_closed(limits, name=name, at=at)
+    # With `on_reached: warn` nothing is refused, so the store is not asked.
     if limits.budget is not None and limits.budget.on_reached == "stop":
         refuse_spent(limits.budget, state.read_in_month(place_of(source, pace), at), name=name, at=at)
 
@@ -128,8 +131,11 @@ def slowed(pace: Pace, *rates: RateLimit | None) -> Pace:
     size = min((rate.bytes_per_second for rate in rates if rate and rate.bytes_per_second), default=None)
     changed: dict[str, object] = {}
     if rows is not None and rows < pace.batch_size:
+        # The pause belongs to a full page of the old size; per row it stays what the user wrote.
         throttle_ms = pace.throttle_ms * rows // pace.batch_size
         changed |= {"batch_size": rows, "batch_size_is_explicit": True, "throttle_ms": throttle_ms}
+    # The usual page stands for one whose size in memory nobody set; without it a byte rate would never shrink
+    # pages.
     if size is not None and size < (pace.batch_size_memory_mb or USUAL_PAGE_MB) * MIB:
         changed["batch_size_memory_mb"] = max(1, size // MIB)
     return pace.model_copy(update=changed)
@@ -156,8 +162,12 @@ class Meter:
             ReadWindowClosed: of an export whose finished chunks are kept.
             BudgetReached: the month's budget is spent.
         """
+        # Only where finished chunks are kept does an end in the middle lose nothing; other exports that began
+        # within a window finish.
         if self._metering.ends_between_chunks:
             refuse_closed(self._metering.limits, name=self._name, at=self._clock())
+        # An empty page costs nothing and brings back how much is owed: what other runs read is waited for before
+        # the first statement.
         return self._count(MonthRead())
 
     def count(self, page: Page) -> float:
@@ -168,6 +178,7 @@ class Meter:
         Raises:
             BudgetReached: it was spent before this page.
         """
+        # The size in Arrow and not on the wire: it is what every engine can count alike.
         return self._count(MonthRead(page.table.num_rows, page.table.nbytes))
 
     @property
@@ -177,6 +188,8 @@ class Meter:
     def _count(self, page: MonthRead) -> float:
         limits = self._metering.limits
         counted = self._counter.count_page(self._metering.place, page, dict(self._costs(page)))
+        # Judged by what stood before this page: a page that crosses the limit was read already, and throwing it away
+        # would spend the budget for nothing.
         if limits.budget is not None and limits.budget.on_reached == "stop":
             # As it stood before this page, counted by the store: other tasks may have read meanwhile.
             before = MonthRead(counted.month.rows - page.rows, counted.month.size_bytes - page.size_bytes)
@@ -191,7 +204,9 @@ class Meter:
     def _costs(self, page: MonthRead) -> Iterator[tuple[str, float]]:
         """Yield each meter with the seconds that a page takes at its rate."""
         rates = {f"source:{self._metering.place}": self._metering.limits.rate}
-        own = f"export:{self._metering.place} {self._metering.name}"  # two projects may have one of the same name
+        # Two projects on one store may have an export of the same name, so the source's place is part of the
+        # meter's name.
+        own = f"export:{self._metering.place} {self._metering.name}"
         for owner, rate in {**rates, own: self._metering.export_rate}.items():
             if rate is not None and rate.rows_per_second is not None:
                 yield f"{owner} rows", page.rows / rate.rows_per_second
@@ -235,12 +250,14 @@ def metered(extract: Extract, *, store: str, is_far: bool, is_encrypted: bool) -
     from sqlalchemy import make_url  # start
 
     limits = limits_of(extract.source)
+    # Refused here and not by a task: a path of this machine names another file there, or none.
     if is_far and store.startswith("sqlite"):
         raise ConfigError(
             f"Export {extract.export} has limits (`rate_limit`, `read_windows` or `budget`), which tasks on other "
             f"machines count in the state store, and that is a file of this one. Write `state: postgresql://…`, run "
             f"with a local master, or remove the limits."
         )
+    # The extract travels pickled, with this URL in it.
     if is_far and not is_encrypted and make_url(store).password:
         raise ConfigError(
             f"Export {extract.export} has limits (`rate_limit`, `read_windows` or `budget`), which tasks on other "

@@ -33,6 +33,7 @@ class RowsSoFar:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
+        # The first count comes after a second: a chunk that is done by then tells its rows by its result.
         self._rows = 0
         self._due = time.monotonic() + SECONDS
 
@@ -42,6 +43,7 @@ class RowsSoFar:
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + SECONDS
+        # Also a full disk: the parts that are written to it will say so with better words.
         with suppress(OSError):
             new = self._file.with_name(f"{FILE}.new")
             new.write_text(str(self._rows))
@@ -54,7 +56,8 @@ def rows_in(scratch: Path) -> int:
     rows = 0
     with suppress(OSError):  # the run ended, or is another user's
         for attempt in scratch.iterdir():
-            with suppress(OSError, ValueError):  # the attempt ended, or has written no count yet
+            # The attempt ended, or has written no count yet.
+            with suppress(OSError, ValueError):
                 rows += int((attempt / FILE).read_text())
     return rows
 
@@ -100,11 +103,14 @@ class StageProgress:
             yield
         finally:
             ended.set()
+            # Joined, so that no call comes after the stage has told its last number.
             thread.join()
 
     def _look(self, *, only_news: bool = False) -> None:
         with self._lock:
             before = self._told
+            # A task's folder goes before its result arrives, so for a moment its rows are in neither number; `max`
+            # hides the dip. At the end the finished chunks alone count, for they are exact.
             self._told = self.rows if self.done == self.of else max(before, self.rows + rows_in(self.scratch))
             if self._told != before or not only_news:
                 self.tell(self.done, self.of, self._told)

@@ -54,14 +54,18 @@ class Sieve:
         self._cursor = [places[name] for name in self.ends.cursor]
         self._values = self._cells_at_ends()
         sifts: dict[End, Sift | None] = {"low": self.ends.low_sift, "high": self.ends.high_sift}
+        # A counter and not a set: without a key two equal rows are two rows, and each is left out as often as it
+        # was exported.
         self._sifts = {end: _Sifting(Counter(split(sift.ids)), sift.only) for end, sift in sifts.items() if sift}
 
     def sift(self, table: pa.Table) -> pa.Table:
         """Leave out the rows of a page that are not the window's own, and remember those at its ends that are."""
         dropped: list[Rows] = []
+        # Before the filter: both ends are looked for in the page as it came, so their row numbers stay valid.
         for end, at in self._at_ends(table):
             own = self._own(table, end, at)
             if len(own) < len(at):
+                # Places within one page are unique and sorted, which `assume_unique` relies on.
                 dropped.append(np.setdiff1d(at, own, assume_unique=True))
         if not dropped:
             return table
@@ -94,12 +98,15 @@ class Sieve:
 
     def _at_ends(self, table: pa.Table) -> Iterator[tuple[End, Rows]]:
         """Find the rows at each end."""
+        # The server compared already: its order of texts (a collation) or of bytes is not Arrow's, so no cell is
+        # looked at.
         if self.edge is not None:
             yield self.edge, np.arange(table.num_rows)
             return
         if not self._values or not table.num_rows:
             return
         columns = [table.column(place) for place in self._cursor]
+        # A cursor of several columns is the first that is not NULL, as the statement orders by `COALESCE` too.
         cells = columns[0] if len(columns) == 1 else pc.coalesce(*columns)
         for end, value in self._values.items():
             if len(at := pc.indices_nonzero(pc.equal(cells, value))):
@@ -112,10 +119,14 @@ class Sieve:
         if sifting is None and (before.ids is None or before.rows + len(at) > MOST_REMEMBERED):
             self._found[end] = before + Edge(len(at), None)
             return at
+        # Of the rows at the ends only. Hashing all rows would cost more than reading them, and two ends are few
+        # rows.
         ids = identities(table.take(pa.array(at)), self._identity)
         if sifting is not None:
             kept = [place for place, each in enumerate(ids) if sifting.is_own(each)]
             at, ids = at[kept], [ids[place] for place in kept]
+        # Above the limit only the number is kept: the next window then knows that it cannot tell rows apart,
+        # instead of trusting half a list.
         self._found[end] = before + Edge(len(ids), "".join(ids) if len(ids) <= MOST_REMEMBERED else None)
         return at
 
@@ -143,6 +154,7 @@ def split(ids: str) -> list[str]:
 def identities(table: pa.Table, places: Sequence[int]) -> list[str]:
     """Return what tells rows apart by the cells of some columns: 32 hexadecimal digits each, in their order."""
     cells = pa.Table.from_arrays([table.column(place) for place in places], names=[str(place) for place in places])
+    # 128 bits: among any number of rows that a window has, two different ones do not meet by chance.
     return [hashlib.blake2b(row, digest_size=DIGITS // 2).hexdigest() for row in row_bytes(cells)]
 
 
@@ -150,12 +162,16 @@ def scheme_of(columns: Sequence[Column], *, is_key: bool) -> str:
     """Name the way in which rows are told apart: identities of two schemes cannot be compared. '' where none works."""
     if not all(can_spell(column.arrow) for column in columns):
         return ""
+    # Types and policies are part of the name: the same row spelled by other types has another identity, and
+    # comparing the two would export it twice.
     spelled = "".join(f"{column.name}\t{column.arrow}\t{_policy(column)}\t{column.facts}\n" for column in columns)
     return f"{'key' if is_key else 'row'}-blake2b-{RENDER}-{xxhash.xxh3_64_hexdigest(spelled.encode())}"
 
 
 def _policy(column: Column) -> str:
     """Name the policy that decides a cell: where the row goes, none does, and its place may be changed at any time."""
+    # `row` puts refused rows aside after sifting; it changes no cell that stays, so identities of before remain
+    # valid.
     return "fail" if column.policy == "row" else column.policy
 
 
@@ -167,6 +183,8 @@ def cell_of(text: str, arrow: pa.DataType) -> pa.Scalar | None:
     try:
         value = pa.scalar(_value(text, arrow), arrow)
         # Numbers are compared as numbers, however many zeros their text ends in.
+        # The text must come back from the cell: a day that Arrow reads in another spelling may equal cells that the
+        # server tells apart.
         is_exact = pa.types.is_floating(arrow) or pa.types.is_decimal(arrow) or canonical(value) == text
     except (ValueError, OverflowError, InvalidOperation, TypeError, pa.ArrowException):
         return None

@@ -29,6 +29,8 @@ def harm(measures: Measures, governor: Governor, *, snapshot_seconds: float = 0.
     """
     found: dict[str, float | None] = {
         "longest_statement_ms": measures.longest_statement_ms,
+        # The snapshot's transaction stays open while chunks come and go, so it may be older than the longest one of
+        # any task.
         "longest_transaction_ms": max(measures.longest_transaction_ms, snapshot_seconds * 1000),
         "rows_read": measures.rows_read,
         "rows_scanned": measures.rows_scanned,
@@ -42,6 +44,7 @@ def harm(measures: Measures, governor: Governor, *, snapshot_seconds: float = 0.
         "most_waiting_for_us_seen": governor.course.most_waiting_for_us,
         **{f"server_{name}": grown for name, grown in governor.growth.items()},
     }
+    # A number that the server did not tell is absent, not 0: 0 would say that reading cost nothing.
     return {name: round(float(value), 3) for name, value in found.items() if value is not None}
 
 
@@ -70,6 +73,7 @@ def total(costs: Iterable[Mapping[str, float]]) -> dict[str, float]:
     for cost in costs:
         for name, number in cost.items():
             found[name] = max(found.get(name, 0), number) if name in LARGEST else found.get(name, 0) + number
+    # A ratio cannot be added up, so it is made anew from its two sums.
     if RATIO in found and found.get("rows_read"):
         found[RATIO] = round(found.get("rows_scanned", 0) / found["rows_read"], 3)
     return found

@@ -55,6 +55,7 @@ from rivet_resources.read.governor_thread import ChunkSlots, Governor, govern
 from rivet_resources.read.meter import is_limited, metered, refuse_now, utc_now
 from rivet_resources.read.rows_so_far import Progress, StageProgress, nobody_watches
 from rivet_resources.read.source_cost import harm
+from rivet_resources.read.throttle import read_speed
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.spark import cluster
 from rivet_resources.spark.runtime import SparkRuntime
@@ -141,6 +142,7 @@ class Exporter:
         if isinstance(root, Topic):
             refuse_rerun(extract, standing[0] if standing else None, root=root)
         extract, kept = with_one_clock(extract, self._finished_chunks(extract, root))
+        # By identity and not by index: a new plan may number the same ranges differently.
         rest = [position for position, chunk in enumerate(extract.chunks) if chunk.identity not in kept]
         results = list(kept.values())
         kept_rows = sum(result.measures.rows for result in results)
@@ -155,14 +157,20 @@ class Exporter:
             ):
                 for result in self._run(extract, rest, governor, on_event):
                     results.append(result)
+                    # While other chunks still run: of a resumable window a kill takes the chunks in flight, and no
+                    # others.
                     self._save(extract, result)
                     progress.chunk_done(result.measures.rows)
         except BaseException:
+            # A resumable window keeps its finished chunks staged, for the next run publishes them without reading.
             if not extract.resumable:
                 root.discard(part for result in results for part in result.files)
             raise
+        # Only what this run read is its harm to the source; rows of kept chunks belong to the window and not to the
+        # cost.
         read = sum((result.measures for result in results[len(kept) :]), Measures())
         of_kept = sum((result.measures for result in kept.values()), Measures())
+        # They finish in any order; the manifest lists parts as chunks stand in the plan.
         results.sort(key=lambda result: result.chunk)
         seconds = time.monotonic() - clock
         held_seconds = seconds if extract.snapshot and read.connections else 0.0
@@ -174,6 +182,8 @@ class Exporter:
             previous=standing[1] if standing else None,
             started_at=started,
             seconds={"read": seconds},
+            # The chunks of a dead run saw an earlier instant, so the window is no snapshot any more, and its
+            # manifest says so.
             consistency="resumed" if kept else extract.consistency,
             chunk_measures=_by_chunk(extract, results),
             harm=harm(read, governor, snapshot_seconds=held_seconds),
@@ -198,6 +208,8 @@ class Exporter:
         return {
             identity: replace(result, chunk=index[identity])
             for identity, (_, result) in saved.items()
+            # After a sweep, or in a destination that was cleaned by hand, the record of a finished chunk names
+            # files that are gone.
             if identity in index and _is_whole(result, root)
         }
 
@@ -214,6 +226,7 @@ class Exporter:
     ) -> Iterator[Governor]:
         """Decide how many tasks may run, as the source's cap allows, and watch over it while they do."""
         folder = scratch.folder_of(extract.run_id)
+        # Chunks that the plan proved empty need neither a permit nor a look, and no JVM.
         if not _asks_source(extract, positions):
             yield Governor(extract, min(1, len(positions)), folder)
             return
@@ -235,7 +248,8 @@ class Exporter:
         """Return how many chunks could run at once, but for the source's cap."""
         if self.spark.inline:
             return min(extract.parallel or 1, len(positions))
-        if self.spark.is_cluster:  # which may grow while it has more to do than it can
+        # A cluster may grow while it has more to do than it can, so its size of now is no bound.
+        if self.spark.is_cluster:
             return min(extract.parallel or self.spark.most_parallel, len(positions))
         return min(extract.parallel or len(positions), self.spark.parallelism, len(positions))
 
@@ -249,12 +263,15 @@ class Exporter:
             yield from self._run_aligned(extract, groups(positions, governor.slots), on_event)
             return
         slots, gate = governor.slots, governor.gate
+        # With nothing to ask, starting Spark would be all that the stage does.
         if self.spark.inline or not _asks_source(extract, positions):
             one_by_one = [[position] for position in positions]
             yield from _in_threads(slots, one_by_one, partial(_run_inline, extract), stop=lambda: None, gate=gate)
             return
         self.spark.examine(extract)
         jobs = _Jobs(self.spark, extract)
+        # Small groups end often, which is what a dead run's successor keeps; beyond this number the 60 ms of each
+        # job weigh more than that.
         work = groups(positions, slots * GROUPS_PER_SLOT)
         yield from _in_threads(slots, work, jobs.run, stop=jobs.cancel, gate=gate)
 
@@ -276,6 +293,8 @@ class Exporter:
                 if jobs is not None:
                     jobs.cancel()
 
+            # Every group has its slot: one that waited for a place would miss the meeting, and all others would
+            # wait for it.
             yield from _in_threads(len(work), work, run, stop=stop, gate=ChunkSlots(len(work)))
 
 
@@ -286,8 +305,10 @@ def with_one_clock(extract: Extract, kept: dict[str, ChunkResult]) -> tuple[Extr
     """
     if extract.clock is None or not kept:
         return extract, kept
+    # The time that most chunks hold: the fewest are read again.
     clock, _ = Counter(result.clock for result in kept.values()).most_common(1)[0]
-    if not clock:  # staged by a Rivet that did not write it down
+    # Staged by a Rivet that did not write the time down: it cannot be told which time its rows hold.
+    if not clock:
         return extract, {}
     at = datetime.fromisoformat(clock)
     meta = replace(extract.meta, exported_at=at) if extract.meta.exported_at is not None else extract.meta
@@ -317,6 +338,7 @@ def _is_whole(result: ChunkResult, root: Root) -> bool:
     """Return whether all files of an earlier run's chunk are still there."""
     unique = [file for files in result.measures.unique.values() for file in files]
     sidecars = [*unique, *result.measures.profile]
+    # The sidecars too: without them uniqueness over the whole window, or the profile, could not be judged.
     return all(map(root.staged_exists, result.files)) and all(root.read(file) is not None for file in sidecars)
 
 
@@ -349,15 +371,18 @@ def _in_threads(
                 told = [error]
         if broken := [one for one in told if isinstance(one, RivetError)]:
             faults.extend(broken)
-            call_off()  # by this thread, since the pool gives it its next group before anybody else looks
+            # By this thread, since the pool gives it its next group before anybody else looks.
+            call_off()
         return [one for one in told if isinstance(one, ChunkResult)]
 
-    if slots == 1:  # no thread: an interrupt reaches the work itself
+    # No thread: an interrupt reaches the work itself.
+    if slots == 1:
         for group in work:
             yield from guarded(group)
     else:
         yield from _run_in_pool(slots, work, guarded, call_off=call_off)
     if faults:
+        # The first: those after it are mostly chunks that were called off because of it.
         raise faults[0]
 
 
@@ -375,6 +400,8 @@ def _run_in_pool(
             for future in as_completed(futures):
                 yield from future.result()
         except BaseException:
+            # Also for GeneratorExit, when the caller stops iterating: leaving the pool's block waits for all
+            # threads, and tasks that nobody stops would be waited for to their end.
             call_off()
             raise
 
@@ -389,7 +416,8 @@ def _run_inline(extract: Extract, group: list[int]) -> list[Told]:
 
 def _attempts(extract: Extract, chunk: Chunk) -> Told:
     for number in range(INLINE_ATTEMPTS - 1):
-        with contextlib.suppress(Exception):  # raised only where another attempt may help
+        # `outcome` raises only where another attempt may help.
+        with contextlib.suppress(Exception):
             return _read_row(outcome(extract, chunk, TaskAttempt(number, last=False)))
     return _read_row(outcome(extract, chunk, TaskAttempt(INLINE_ATTEMPTS - 1, last=True)))
 
@@ -417,12 +445,18 @@ class _Jobs:
         from py4j.protocol import Py4JError  # Spark
         from pyspark.errors import PySparkException  # Spark
 
+        # Of this group only: the whole plan with its thousands of ranges would travel with each job.
         packed = pickle.dumps(self.extract.only(group))
-        task = partial(run_descriptors, packed, self.runtime.lendable(self.extract), self.runtime.task_attempts)
+        # Other machines do not see the governor's file: what it holds now goes with the job.
+        speed = read_speed(scratch.folder_of(self.extract.run_id)) if self.runtime.is_cluster else None
+        lent, attempts = self.runtime.lendable(self.extract), self.runtime.task_attempts
+        task = partial(run_descriptors, packed, lent, attempts, speed)
         try:
             with self.runtime.tagged(self.tag):
+                # Tagged, since a job that collects in a thread can be ended from another one by its tag alone.
                 rows = self._collect(task, len(group))
         except (PySparkException, Py4JError) as error:
+            # `from None`: the chained text would hold what Spark says, and that may quote a row.
             raise self._task_failed(group, str(error)) from None
         return [_read_row(row) for row in rows]
 

@@ -64,6 +64,8 @@ def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) ->
     pieces: tuple[Chunk, ...] = (chunk,)
     while True:
         try:
+            # The label keeps the files of two attempts apart: one that Spark took for dead may still write when the
+            # next one begins.
             return _Reading(extract, chunk, f"{attempt}.{reread}", scratch, pieces).run(rereads=reread)
         except SourceLost as error:
             pause = next(pauses, None)
@@ -73,6 +75,8 @@ def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) ->
             log.warning("Export %s, chunk %d is read again from its start: %s", extract.export, chunk.index, error)
             time.sleep(pause + error.extra_seconds)
         except StatementTimeout as error:
+            # The same statement would run into the same limit, and each try costs the source all of it: hence
+            # smaller pieces, once.
             if len(pieces) > 1:
                 raise StatementTimeout(f"{error} Chunk {chunk.index} was read in halves already.") from None
             if not chunk.halves:
@@ -83,6 +87,7 @@ def run_chunk(extract: Extract, chunk: Chunk, *, attempt: int, scratch: Path) ->
 
 def halved(chunk: Chunk) -> tuple[Chunk, ...]:
     """Return the two pieces that a chunk falls into: each of its rows is in one of them."""
+    # In parentheses: a user's `where` with an OR would otherwise swallow the range.
     wheres = (f"({chunk.where}) AND {half}" if chunk.where else half for half in chunk.halves)
     return tuple(replace(chunk, where=where, halves=()) for where in wheres)
 
@@ -103,6 +108,8 @@ class _Reading:
     efforts: list[Effort] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        # The rule that puts rows aside judges them by their values as parts will have them, so it looks at the
+        # shaped schema.
         aside = self.extract.row_rules.aside
         self.shaping = Shaping(self.extract, self.chunk.index)
         self.schema = self.shaping.schema
@@ -135,12 +142,16 @@ class _Reading:
                 so_far.add(shaped.table.num_rows)
 
             try:
+                # Reading stays in this thread, where signals and Spark's cancelling arrive; all the rest goes on
+                # behind it.
                 with write_behind(keep) as hand_over, meter_of(self.extract) as meter:
                     for page in self._pages(throttle, meter):
                         hand_over(page)
+                # Only after the block: leaving it waits for the pages that are still being written.
                 staged, dead = parts.finish(), letters.finish()
                 unique, profile = self._stage_sidecars(tally), self._stage_profile(tally)
             except BaseException:
+                # Also for an interrupt. Files without a result are known to nobody but the sweep.
                 self._discard([*parts.staged, *letters.staged])
                 raise
             measures = tally.result(
@@ -165,6 +176,7 @@ class _Reading:
 
     def _shape(self, page: Page) -> tuple[Page, list[RefusedRows]]:
         """Return a page's rows as parts will hold them, less those that an earlier window has; and those refused."""
+        # Sifted before shaping: identities are of the source's cells, which transforms and masks would change.
         rows, cells = self._sift(page)
         shaped, refused = self.shaping.shape(rows, cells)
         return replace(page, table=shaped, rows_read=rows.num_rows), refused
@@ -176,7 +188,9 @@ class _Reading:
         if not page.refused:
             return self.sieve.sift(page.table), ()
         places = pa.array(range(page.table.num_rows), pa.int64())
-        rows = self.sieve.sift(page.table.append_column("", places))  # it knows its columns by their places
+        # The row's number travels as one more column: the sieve knows its own columns by their places, and which
+        # rows are left says where refused cells went.
+        rows = self.sieve.sift(page.table.append_column("", places))
         left = rows.column(rows.num_columns - 1).to_numpy()
         return rows.remove_column(rows.num_columns - 1), [replace(each, rows=each.rows[left]) for each in page.refused]
 
@@ -193,12 +207,14 @@ class _Reading:
             for page in open_pages:
                 throttle.saw(page.table.num_rows, page.statement_ms)
                 if meter is not None:
+                    # After the page is read, before it is handed on: the size of a page is not known earlier.
                     throttle.limited(meter.count(page))
                 found = page if left is None else page.first(left)
                 yield found
                 # Ended here and not by one more page, which the source would read for nothing.
                 if left is not None and (left := left - found.table.num_rows) == 0:
                     return
+                # Between two statements: a wait inside one would count against the statement's timeout.
                 gate.wait()
 
     def _pages_of_all(self, throttle: Throttle) -> Generator[Page]:
@@ -238,6 +254,7 @@ class _Reading:
         """Put the hash files of the unique columns where the driver finds them: {column: [path, …]}."""
         staged: dict[str, list[str]] = {}
         for place, (name, files) in enumerate(tally.sidecars().items()):
+            # By number where it is a column: a column's name may hold what a path cannot.
             index = self.schema.get_field_index(name) if name in self.schema.names else f"together{place}"
             stem = f"_staged/{self.extract.run_id}/unique/{index}-chunk{self.chunk.index}-{self.label}"
             staged[name] = []
@@ -266,6 +283,8 @@ class _Reading:
                 yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            # Arrow keeps freed memory for itself. A worker lives on, and what it keeps counts against its next
+            # task.
             pa.default_memory_pool().release_unused()
 
     def _discard(self, parts: list[Part]) -> None:

@@ -3,8 +3,8 @@
 Belongs here: what slows one task down on purpose, and how a task learns that the driver wants it slower. Not here:
 retries (`retry.py`), how many tasks run, and why (`governor.py`).
 
-The driver tells its tasks a speed through a file in the run's scratch folder. Where tasks run on other machines the
-file is not there, which means full speed: then only the number of running tasks is governed.
+The driver tells its tasks a speed through a file in the run's scratch folder. On other machines each job that begins
+brings it along (`executor.py`), for the tasks that run there already too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import os
 import statistics
 import time
+import uuid
 from collections import deque
 from pathlib import Path
 
@@ -33,8 +34,10 @@ LONGEST_HOLD_SECONDS = 10.0
 def tell_speed(scratch: Path, speed: float) -> None:
     """Let the tasks of a run know the speed they may have, above 0 and at most 1; whole or not at all."""
     private_folder(scratch)
-    new = scratch / f"{SPEED_FILE}.new"
+    # A name of its own: on a worker two tasks may tell at once.
+    new = scratch / f"{SPEED_FILE}.{uuid.uuid4().hex}"
     new.write_text(f"{speed:.6f}")
+    # Replaced in one step: a task that reads half a number would take it for full speed.
     os.replace(new, scratch / SPEED_FILE)
 
 
@@ -43,8 +46,10 @@ def read_speed(scratch: Path | None) -> float:
     if scratch is None:
         return 1.0
     try:
+        # Never 0: a task divides by its speed.
         return min(1.0, max(0.01, float((scratch / SPEED_FILE).read_text())))
     except (OSError, ValueError):
+        # No file, or none yet: full speed. A task must not stand still because nobody wrote.
         return 1.0
 
 
@@ -79,6 +84,8 @@ class Throttle:
         if pause > 0:
             time.sleep(pause)
             self.waited_seconds += pause
+        # A page's period is everything since the last wait, its pause and its writing too: stretching only the
+        # statement would leave half speed nearly full.
         speed = self._hold(time.monotonic() - self._since) if self._is_adaptive else 1.0
         self._since = time.monotonic()
         return speed if speed < 1 else None
@@ -92,7 +99,10 @@ class Throttle:
     def _hold(self, period: float) -> float:
         """Wait on top of a page's period until it is stretched as the speed says; gives the speed at the end."""
         started = time.monotonic()
+        # Read again while waiting: a pause of the low speed ends when the governor lets go, and not seconds later.
         while (speed := min(read_speed(self._scratch), self._latency.speed)) < 1:
+            # A page of minutes at low speed would hold its transaction open for as long again, which hurts the
+            # source in another way.
             held = time.monotonic() - started
             left = min(period * (1 / speed - 1), LONGEST_HOLD_SECONDS) - held
             if left <= 0:
@@ -128,21 +138,27 @@ class Latency:
         if not rows:
             return
         per_row = statement_ms / rows
+        # The first pages are small, so their rows carry the whole cost of a statement: the median of several, not
+        # the first one.
         if self._usual is None:
             self._first.append(per_row)
             if len(self._first) == self.FIRST_PAGES:
                 self._usual = statistics.median(self._first)
             return
         ratio = per_row / self._usual if self._usual else 1.0
+        # Both: a statement of a few milliseconds is four times as long by chance.
         if ratio < self.SLOW or statement_ms < self.FEWEST_MS:
             self._slow.clear()
             self.speed = 1.0
             return
         self._slow.append(per_row)
         if len(self._slow) == self.LASTING_PAGES:
+            # Twenty slow pages in a row are how this part of the table is. Without a new measure the task would
+            # crawl to its end.
             self._usual, self.speed = statistics.median(self._slow), 1.0
             self._slow.clear()
         elif len(self._slow) >= self.SLOW_PAGES:
+            # A page that is exactly at the limit halves the speed; a slower one lowers it in proportion.
             self.speed = max(self.LOWEST_SPEED, self.SLOW / 2 / ratio)
 
 
@@ -163,6 +179,8 @@ class MemoryGate:
         """Return unused memory to the system and wait until this process is below the threshold, or for long enough."""
         if not self._threshold_mb or self._resident_mb() < self._threshold_mb:
             return
+        # Arrow's pool holds on to freed pages, and they count as ours; often they are all that is above the
+        # threshold.
         pa.default_memory_pool().release_unused()
         until = time.monotonic() + self._patience_seconds
         while self._resident_mb() >= self._threshold_mb:
@@ -172,6 +190,8 @@ class MemoryGate:
                     "Raise it, or read smaller pages with `tuning: {batch_size_memory_mb: …}`.",
                     self._resident_mb(), self._threshold_mb, self._patience_seconds,
                 )  # fmt: skip
+                # Open for good: a threshold below what this chunk needs would otherwise cost the whole patience at
+                # every page.
                 self._threshold_mb = 0
                 return
             time.sleep(0.1)

@@ -39,6 +39,8 @@ def write_behind(work: Work) -> Iterator[Work]:
         yield behind.hand_over
         behind.finish()
     except Exception:
+        # After a fault the page in work is waited for, however long: the thread still writes into files that the
+        # caller is about to discard. After an interrupt only for a moment, see `LAST_PAGE_SECONDS`.
         behind.stop(None)
         raise
     except BaseException:
@@ -66,6 +68,8 @@ class _Behind:
         """
         size = page.table.nbytes
         with self._changed:
+            # A page larger than the limit passes alone, when nothing else waits: refusing it would stop the chunk
+            # for ever.
             self._changed.wait_for(lambda: self._error or not self._pages or self._bytes + size <= MOST_BYTES)
             if self._error is not None:
                 raise self._error
@@ -99,6 +103,7 @@ class _Behind:
     def stop(self, seconds: float | None) -> None:
         """Begin no further page, and wait for the one in work; so many seconds at most."""
         with self._changed:
+            # The thread works on the first one, which cannot be taken back any more.
             while len(self._pages) > 1:
                 self._pages.pop()
             self._close()
@@ -114,6 +119,7 @@ class _Behind:
                 self._changed.wait_for(lambda: self._pages or self._is_closed)
                 if not self._pages:
                     return
+                # It stays in the queue while it is in work, so its bytes count.
                 page = self._pages[0]
             error = _error_of(self._work, page)
             with self._changed:
@@ -125,12 +131,15 @@ class _Behind:
                     self._pages.clear()
                     self._is_closed = True
                 self._changed.notify_all()
-            del page  # while it waits for the next one, nobody holds this one
+            # While this thread waits for the next page, nobody holds this one.
+            del page
 
 
 def _error_of(work: Work, page: Page) -> BaseException | None:
     try:
         work(page)
     except BaseException as error:
+        # Every exception is for the reading thread: raised here it would end a thread that nobody looks at, and the
+        # reader would wait for room for ever.
         return error
     return None

@@ -3,9 +3,8 @@
 Belongs here: requests, their bounds, and what an answer or a silence means. Not here: whether a window may be
 published. Source: Confluent documentation, "Schema Registry API Reference".
 
-Confluent's own Python client brings librdkafka and five more packages for eight requests, so these are made here. Every
-answer is bounded in time and size, no redirect is followed (it could carry the password elsewhere), and what a registry
-says is checked before it is believed.
+Every answer is bounded in time and size, no redirect is followed (it could carry the password elsewhere), and what a
+registry says is checked before it is believed.
 """
 
 from __future__ import annotations
@@ -78,6 +77,8 @@ class HttpSchemaRegistry:
         if found is None:
             return None
         read = self._version(found, subject)
+        # What a registry says is checked before it is believed: a proxy, or a page of a login, also answers 200 with
+        # JSON.
         if read.version != number:
             raise self._contradiction(f"answers version {read.version} of {subject} where {number} was asked for")
         return read
@@ -107,6 +108,7 @@ class HttpSchemaRegistry:
 
     def declare(self, subject: str, rule: Compatibility, *, owner: str) -> None:
         """Make a rule the subject's, where the subject is new; of others whoever runs the registry decides."""
+        # Only of a new subject: on one that is there, somebody chose the rule for its other producers as well.
         if not self.versions(subject) and self.compatibility(subject) != rule:
             self.set_compatibility(subject, rule)
 
@@ -168,15 +170,23 @@ class HttpSchemaRegistry:
         line = self._connection(parts.hostname or "", parts.port, is_https=parts.scheme == "https")
         headers = {"Accept": f"{CONTENT_TYPE}, application/json", "Content-Type": CONTENT_TYPE, "User-Agent": "rivet"}
         if self.username is not None:
+            # Sent with each request to this host alone: no redirect is followed, which could carry the password
+            # elsewhere.
             credentials = f"{self.username}:{self.password or ''}".encode()
             headers["Authorization"] = f"Basic {base64.b64encode(credentials).decode()}"
+        # For the whole answer: `timeout` of the connection is of each read, and a server that sends a byte now and then
+        # would never run into it.
         until = time.monotonic() + self.timeout_seconds
         try:
             with deadline(self.timeout_seconds, lambda: hang_up([line.sock] if line.sock else [])):
+                # Confluent's own Python client brings librdkafka and five more packages for eight requests, so these
+                # are made here.
                 line.request(method, parts.path.rstrip("/") + path, body, headers)
                 answer = line.getresponse()
+                # One byte more than is taken, so that what is too large is known without being read to its end.
                 content = answer.read(MOST_BYTES + 1)
-                if time.monotonic() >= until:  # a line that was hung up amid the headers looks like their end
+                # A line that was hung up amid the headers looks like their end.
+                if time.monotonic() >= until:
                     raise TimeoutError
                 if answer.length and len(content) <= MOST_BYTES:  # `read` leaves that to its caller
                     raise IncompleteRead(content, answer.length)

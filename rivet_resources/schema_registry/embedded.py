@@ -3,8 +3,7 @@
 Belongs here: its rules about owners, modes and compatibility. Not here: the tables (`state/registered_schemas.py`),
 HTTP (`server.py`).
 
-A subject that an export made is that export's: nobody else adds versions to it. Subjects that came over HTTP have no
-owner.
+Subjects that came over HTTP have no owner.
 """
 
 from __future__ import annotations
@@ -77,6 +76,7 @@ class EmbeddedSchemaRegistry:
         Raises:
             SubjectTaken: another export made the subject.
         """
+        # A subject that an export made is that export's: nobody else adds versions to it.
         with self.state.reading_schemas() as connection:
             _refuse_stranger(tables.subject_of(connection, subject) or Subject(subject), owner)
 
@@ -100,11 +100,14 @@ class EmbeddedSchemaRegistry:
         with self.state.writing_schemas() as connection:
             kept = tables.subject_of(connection, subject) or Subject(subject)
             there = tables.versions(connection, subject)
+            # Before the mode and the owner: to find what is there changes nothing, and serializers ask like this at
+            # every start.
             if (found := _same(there, form, text)) is not None:
                 return found.id
             if self._mode(connection, kept) == READ_ONLY:
                 raise SchemaRegistryError(f"Subject {subject} is read-only. Set its mode to READWRITE first.")
             _refuse_stranger(kept, owner)
+            # The first to register owns it; one whose versions were all deleted has had an owner before.
             if not kept.last_version:
                 kept = replace(kept, owner=owner)
             _refuse_breaks(subject, form, text, there, rule=self._rule(connection, kept))
@@ -182,6 +185,7 @@ def _refuse_breaks(
     Raises:
         SchemaIncompatible
     """
+    # No rule can hold a schema of one language against one of another, so none can vouch for the change.
     others = [each for each in there if each.format != form]
     if others and rule != "none":
         raise SchemaIncompatible(

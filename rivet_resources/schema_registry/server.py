@@ -67,11 +67,13 @@ class RegistryApi:
         """Return status and document of a request."""
         parts = urlsplit(target)
         try:
+            # Routed before the body is read: an unknown path is told as such, whatever was sent to it.
             found, names = _route(method, parts.path)
             query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
             return 200, found(self, _Request(names, query, _document(body)))
         except _Refused as error:
             return error.status, {"error_code": error.code, "message": str(error)}
+        # Statuses and codes as Confluent's server has them: serializers decide by these whether to try again.
         except SchemaIncompatible as error:
             return 409, {"error_code": 409, "message": str(error)}
         except SchemaUnreadable as error:
@@ -107,6 +109,7 @@ class RegistryApi:
     def find(self, request: _Request) -> dict[str, Any]:
         """Find which version has a schema."""
         subject, (form, text) = request.names[0], _schema(request.body)
+        # A subject that is not there has an error code of its own, apart from a schema that is not in it.
         self._versions(subject)
         found = self.registry.find(subject, form, text)
         if found is None:
@@ -117,6 +120,7 @@ class RegistryApi:
         """Add a version."""
         form, text = _schema(request.body)
         subject = request.names[0]
+        # Nobody's: over HTTP no export speaks, so a subject that an export owns refuses it.
         number = self.registry.register(subject, form, text, owner="")
         found = self.registry.find(subject, form, text)
         told = {"id": number, **({"version": found.version} if found else {})}
@@ -126,6 +130,7 @@ class RegistryApi:
         """Delete all versions: hide them, and with `permanent` those that are hidden for good."""
         subject, permanent = request.names[0], request.asks("permanent")
         found = self._versions(subject, deleted=permanent)
+        # For good in two steps, as Confluent's server asks: a slip hides a subject, and takes nothing away.
         if permanent and self.registry.versions(subject):
             raise _Refused(404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
         numbers = [each.version for each in found]
@@ -183,6 +188,7 @@ class RegistryApi:
             olds = self._versions(subject)
         same = [each.text for each in olds if each.format == form]
         found = breaks(form, text, same, rule=rule)
+        # What is in another language cannot be compared, and readers of it understand nothing of the new one.
         if len(same) < len(olds) and rule != "none":
             found = ["the versions are of another language", *found]
         return {"is_compatible": not found, **({"messages": found} if request.asks("verbose") else {})}
@@ -373,7 +379,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(401, {"error_code": 40101, "message": "Unauthorized"})
         try:
             status, document = self.api.answer(self.command, self.path, body)
-        except Exception as error:  # a fault of ours must not end the server
+        except Exception as error:
+            # A fault of ours must not end the server.
             status, document = 500, {"error_code": 50001, "message": f"Internal error ({type(error).__name__})"}
         self._send(status, document)
 

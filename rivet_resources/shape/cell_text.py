@@ -1,8 +1,6 @@
 """How one cell is spelled in CSV, a column at a time (`contract.md`, 8.3).
 
 Belongs here: text for every Arrow type, quoting, the joining of columns into lines. Not here: files (`formats/csv.py`).
-Arrow's own casts make the text wherever they agree with the contract; what they spell differently (floats with an
-exponent, small decimals, far years) is mended cell by cell, since it is rare.
 """
 
 from __future__ import annotations
@@ -84,6 +82,7 @@ def _plain(column: pa.Array) -> pa.StringArray:
 def _quote(column: pa.Array) -> pa.StringArray:
     """Spell text: verbatim, in quotes only where a comma, quote, CR or LF is inside, inner quotes doubled."""
     column = column.cast(pa.string())
+    # A search over all bytes at once: most columns have none of the four, and are done here.
     marks = [mark for mark in NEED_QUOTES if mark.encode() in _bytes(column)]
     if not marks:
         return column
@@ -97,10 +96,11 @@ def _floats(column: pa.Array) -> pa.StringArray:
     if column.type == pa.float16():
         column = column.cast(pa.float32())
     text = column.cast(pa.string())
+    # `inf` has neither an e nor a nan, and is spelled as the contract wants it.
     if b"e" not in _bytes(text) and b"nan" not in _bytes(text):
         return text
     odd = pc.match_substring_regex(text, "e|nan")
-    return _mend(text, odd, lambda cell: "NaN" if cell == "nan" else format(Decimal(cell), "f"))
+    return mend(text, odd, lambda cell: "NaN" if cell == "nan" else format(Decimal(cell), "f"))
 
 
 def _decimals(column: pa.Array) -> pa.StringArray:
@@ -108,14 +108,15 @@ def _decimals(column: pa.Array) -> pa.StringArray:
     text = column.cast(pa.string())
     if column.type.scale <= 6 or b"E" not in _bytes(text):
         return text
-    return _mend(text, pc.match_substring(text, "E"), lambda cell: format(Decimal(cell), "f"))
+    return mend(text, pc.match_substring(text, "E"), lambda cell: format(Decimal(cell), "f"))
 
 
-def _mend(text: pa.StringArray, odd: pa.BooleanArray, spell: Callable[[str], str]) -> pa.StringArray:
-    """Spell the `odd` cells anew, each different one once."""
+def mend(text: pa.StringArray, odd: pa.BooleanArray, spell: Callable[[str], str]) -> pa.StringArray:
+    """Spell the `odd` cells anew, each different one once; NULL stays NULL."""
+    odd = pc.and_(odd, text.is_valid()).fill_null(False)
     cells = text.filter(odd).dictionary_encode()
     spelled = pa.array([spell(cell) for cell in cells.dictionary.to_pylist()], pa.string())
-    return pc.replace_with_mask(text, odd.fill_null(False), spelled.take(cells.indices))
+    return pc.replace_with_mask(text, odd, spelled.take(cells.indices))
 
 
 def _dates(column: pa.Array) -> pa.StringArray:
@@ -140,6 +141,7 @@ def _timestamps(column: pa.Array) -> pa.StringArray:
     far = _outside(numbers, FIRST_DAY * DAY_US, END_DAY * DAY_US)
     if far is None:
         return near(numbers)
+    # Floor division and its rest: before 1970 a time of day still counts forward from midnight.
     return _respell(numbers, far, lambda us: f"{_date(us // DAY_US)}T{_time(us % DAY_US)}{zone}", near=near)
 
 
@@ -239,6 +241,8 @@ def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
     return every[column.offset : column.offset + len(column) + 1]
 
 
+# Arrow's own casts make the text wherever they agree with the contract; what they spell differently (floats with an
+# exponent, small decimals, far years) is mended cell by cell, since it is rare.
 RENDERERS: tuple[tuple[Callable[[pa.DataType], bool], Renderer], ...] = (
     (pa.types.is_integer, _plain),
     (pa.types.is_boolean, _plain),

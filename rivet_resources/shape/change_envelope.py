@@ -13,7 +13,8 @@ import pyarrow as pa
 from rivet_resources.contracts.change_log import ENVELOPE, UNCHANGED, change_schema
 from rivet_resources.contracts.format import Format
 
-SNAPSHOT_SEQ = 0  # before every change of the same position (`cdc.md`, section 8)
+# Before every change of the same position (`cdc.md`, section 8).
+SNAPSHOT_SEQ = 0
 
 
 def as_inserts(table: pa.Table, position: str) -> pa.Table:

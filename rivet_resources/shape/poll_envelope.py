@@ -27,7 +27,8 @@ GUESS = {
 # one: many rows may carry one stamp, and so one `__pos`, in a window or in several. What comes later is higher: of a
 # key, its deletion by a mark is in a later chunk than its row, and what a full diff finds is in the last one.
 CHUNK_BITS, ROW_BITS = 2, 34
-DIFFED = b"rivet.diffed"  # metadata of a page that a full diff made: its position
+# Metadata of a page that a full diff made: its position.
+DIFFED = b"rivet.diffed"
 NAIVE_NS, NAIVE_US = pa.timestamp("ns"), pa.timestamp("us")
 
 

@@ -88,6 +88,7 @@ class Shaping:
         self._unflat = _unflat(self.extract)
         self.schema = flat_schema(self._unflat, self.extract.format)
         steps, clock = self.extract.transforms, self.extract.clock
+        # Steps that ask for the time get the run's, one for all pages: a window must not tell of several moments.
         self._plan = planned(self.extract.relation, at_clock(steps, clock) if clock is not None else steps)
         self._policies = tuple(policy_of(step, self.extract.on_error) for step in self.extract.transforms)
 
@@ -121,6 +122,8 @@ class Shaping:
             instant = pa.scalar(self.extract.meta.exported_at, EXPORTED_AT.type)
             columns.append(pa.chunked_array([pa.repeat(instant, table.num_rows)]))
         if self.extract.meta.row_hash is not None:
+            # Of the table before the instant of the run stands in it: the same row must have the same hash in every
+            # run.
             columns.append(pa.chunked_array([row_hashes(table, self.extract.meta.row_hash)]))
         if self.extract.meta.inserted_at is not None:
             rows = pa.Table.from_arrays(columns, schema=pa.schema(list(self._unflat)[len(ENVELOPE) :]))
@@ -142,6 +145,7 @@ class Shaping:
 
     def _wrap_envelope(self, table: pa.Table, shape: PollShape) -> tuple[pa.ChunkedArray | pa.Array, ...]:
         first = first_seq(shape.window, self.chunk) + self._shaped
+        # Counted on over the pages of a chunk, so that no two rows of a window share a number.
         self._shaped += table.num_rows
         return enveloped(table, shape, first=first)
 

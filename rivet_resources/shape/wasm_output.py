@@ -38,6 +38,7 @@ def schema_of(answer: bytes) -> pa.Schema:
         names = [name.encode() for name in schema.names]
     except (pa.ArrowException, UnicodeError, ValueError, OSError):
         raise OutputRefused("planned something that is no Arrow schema") from None
+    # Names go into messages, file paths and SQL of readers; control characters in them could forge lines there.
     if any(not 0 < len(name) <= MOST_NAME or not name.isprintable() for name in map(bytes.decode, names)):
         raise OutputRefused(f"planned a column whose name is empty, not printable, or longer than {MOST_NAME} bytes")
     return schema
@@ -53,10 +54,12 @@ def batch_of(answer: bytes) -> pa.Table:
         kinds = list(_messages(answer))
     except (struct.error, IndexError):
         kinds = []
+    # Before Arrow reads anything: a packed column of a few bytes may ask for gigabytes when it is opened.
     if kinds != [(SCHEMA, False), (RECORD_BATCH, False)]:
         raise OutputRefused("answered with something other than one plain batch: a schema, then unpacked columns")
     try:
         table = pa.ipc.open_stream(pa.py_buffer(answer)).read_all()
+        # `full`: offsets of a list or a text may lead outside its buffer, and the plain check does not follow them.
         table.validate(full=True)
     except (pa.ArrowException, UnicodeError, ValueError, OSError):
         raise OutputRefused("answered with a batch that is damaged") from None
@@ -81,6 +84,7 @@ def _messages(stream: bytes) -> Iterator[tuple[int, bool]]:
         root = _table(message, 0)
         kind = _scalar(message, root, HEADER_TYPE, "<B")
         body = _scalar(message, root, BODY_LENGTH, "<q")
+        # A negative length would lead backwards, and this loop round and round.
         if length < 0 or body < 0:
             raise IndexError
         header = _table(message, root + _offset(message, root, HEADER))
@@ -98,7 +102,8 @@ def _offset(message: memoryview, table: int, field: int) -> int:
     """Return where a field lies from its table on; 0 where it was left out."""
     (back,) = struct.unpack_from("<i", message, table)
     vtable = table - back
-    if vtable < 0:  # Python would count from the end
+    # Python would count from the end.
+    if vtable < 0:
         raise IndexError
     (size,) = struct.unpack_from("<H", message, vtable)
     place = 4 + 2 * field

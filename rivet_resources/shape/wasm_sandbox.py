@@ -13,8 +13,7 @@ The binary interface, version 1 (docs/guides/plugins.md). A module imports nothi
     rivet_init(at: i32, length: i32) -> i32   optional: `config:` as JSON; 0 is well
 
 The i64 is the place of the answer in its high half and its length in the low one; a place of 0 is a refusal, and the
-low half the module's own number of it. Each call gets an instance of its own: what a module remembers of one page
-cannot reach the next one, so rows come out alike however they are cut into pages.
+low half the module's own number of it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ from rivet_resources.extras import WASM
 
 ABI = 1
 MOST_MODULE = 64 * 1024 * 1024
-MOST_TABLE = 100_000  # elements; a table of functions of a large Rust module has some thousand
+# Elements; a table of functions of a large Rust module has some thousand.
+MOST_TABLE = 100_000
 STACK_BYTES = 512 * 1024
 WORD = 0xFFFF_FFFF
 # Name → types of arguments and of results.
@@ -91,9 +91,13 @@ def call(code: bytes, function: str, data: bytes, *, config: bytes, limits: Limi
     engine, module = _loaded(code)
     store = wasmtime.Store(engine)
     store.set_limits(memory_size=limits.memory_bytes, table_elements=MOST_TABLE, instances=1, tables=8, memories=1)
+    # One tick from now: the timer below makes that tick. Fuel would count each instruction instead, and cost that much.
     store.set_epoch_deadline(1)
     try:
         with _ends_after(limits.seconds, engine):
+            # An empty list of imports is the sandbox: there is nothing that the module could call.
+            # Each call gets an instance of its own: what a module remembers of one page cannot reach the next one, so
+            # rows come out alike however they are cut into pages.
             exports: Any = wasmtime.Instance(store, module, []).exports(store)
             if (version := exports["rivet_abi"](store)) != ABI:
                 raise ModuleRefused(f"is of interface version {version}; this Rivet has {ABI}")
@@ -103,7 +107,8 @@ def call(code: bytes, function: str, data: bytes, *, config: bytes, limits: Limi
     except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
         ended = _reason(error, limits)
     finally:
-        store.close()  # else 64 MB and more wait for the garbage collector
+        # Else 64 MB and more wait for the garbage collector.
+        store.close()
     raise ended
 
 
@@ -121,6 +126,7 @@ def _answer(store: Any, exports: Any, function: str, data: bytes) -> bytes:
     if at == 0:
         raise CallEnded(f"refused with its code {length}", is_of_data=True)
     memory = exports["memory"]
+    # The module's own numbers: reading outside its memory would show it, or the rows' reader, the host's.
     if at + length > memory.data_len(store):
         raise CallEnded("answered with a place outside its memory", is_of_data=False)
     return bytes(memory.read(store, at, at + length))
@@ -148,7 +154,8 @@ def _ends_after(seconds: float, engine: Any) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        timer.join()  # a tick that comes later would end the next call
+        # A tick that comes later would end the next call.
+        timer.join()
 
 
 def _reason(error: Exception, limits: Limits) -> CallEnded:
@@ -174,6 +181,7 @@ def _loaded(code: bytes) -> tuple[Any, Any]:
         _own.engine, _own.modules = _engine(), {}
     if code not in _own.modules:
         _own.modules.clear()  # an export has one or two
+        # Compiled once per process, loaded once per thread: an engine's epoch is shared by all that run in it.
         _own.modules[code] = wasmtime.Module.deserialize(_own.engine, _compiled(code))
     return _own.engine, _own.modules[code]
 
@@ -186,10 +194,12 @@ def _engine() -> Any:
     config = wasmtime.Config()
     config.epoch_interruption = True
     config.max_wasm_stack = STACK_BYTES
-    config.cranelift_nan_canonicalization = True  # a NaN's bits differ by processor, and a row's hash with them
+    # A NaN's bits differ by processor, and a row's hash with them.
+    config.cranelift_nan_canonicalization = True
     config.wasm_relaxed_simd_deterministic = True
     config.wasm_threads = False
-    config.parallel_compilation = False  # its threads would outlive a fork of Spark's daemon
+    # Its threads would outlive a fork of Spark's daemon.
+    config.parallel_compilation = False
     return wasmtime.Engine(config)
 
 

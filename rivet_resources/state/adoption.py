@@ -3,9 +3,7 @@
 Belongs here: the rule, and moving rows. Not here: finding the evidence at a destination
 (`rivet_assets/run/admit/scope.py`).
 
-Up to version 3 of the store two files that shared it and both had an export `orders` wrote into the same rows. The
-manifests at an export's own destination name its runs, so they tell what is its own. What they do not tell stays where
-it is: a cursor that may be another's would skip rows, and one that is missing is read from the manifests anyway.
+Up to version 3 of the store two files that shared it and both had an export `orders` wrote into the same rows.
 """
 
 from __future__ import annotations
@@ -97,13 +95,13 @@ def bare_cursor(connection: Connection, name: str) -> str | None:
 def adopt(connection: Connection, name: str, key: str, evidence: Evidence) -> bool:
     """Move what is this export's own from its bare name to its key; True when the last commit known there is its own.
 
-    Its own are the rows of runs that its destination knows. When the newest commit is among them, nobody else wrote
-    under this name since, and all rows are. A cursor must be one that its windows reach, and these must begin where
-    nobody else ended; a reset is of whoever committed last.
+    Its own are the rows of runs that its destination knows.
     """
+    # The manifests at an export's own destination name its runs, so they tell what is its own.
     runs = _runs(connection, name)
     if not runs & (evidence.committed | evidence.staged):
         return False
+    # When the newest commit is among them, nobody else wrote under this name since, and all rows are.
     newest = _newest_commit(connection, name)
     is_sole = newest is None or newest in evidence.committed
     for table in HISTORY:
@@ -112,6 +110,10 @@ def adopt(connection: Connection, name: str, key: str, evidence: Evidence) -> bo
     _move(connection, chunk_task, name, key, chunk_task.c.run_id.in_(evidence.staged))
     if is_sole:
         _move(connection, export_schema, name, key)
+    # What the manifests do not tell stays where it is: a cursor that may be another's would skip rows, and one that is
+    # missing is read from them anyway.
+    # A cursor must be one that its windows reach, and these must begin where nobody else ended; a reset is of whoever
+    # committed last.
     cursor, is_doubted = bare_cursor(connection, name), bool(find_doubted(connection, name, key, evidence))
     if not is_doubted and (is_sole if cursor is None else cursor in evidence.reached):
         _move(connection, export_state, name, key)

@@ -33,11 +33,10 @@ chunk_task = Table(
 def save(connection: Connection, export: str, window: str, row: dict[str, str], result: ChunkResult) -> bool:
     """Note a finished chunk, over the same chunk of an earlier run; `row`: identity, fingerprint, run_id.
 
-    Chunks of another plan of this window are forgotten: their parts can never be published any more.
-
     Returns:
         Whether there were such chunks, whose parts are to be swept now.
     """
+    # Chunks of another plan of this window are forgotten: their parts can never be published any more.
     other = chunk_task.c.fingerprint != row["fingerprint"]
     forgotten = connection.execute(delete(chunk_task).where(*_of(export, window), other)).rowcount
     key = {"export_name": export, "window_key": window, **row}
@@ -52,6 +51,7 @@ def finished_chunks(
     query = select(chunk_task.c.identity, chunk_task.c.run_id, chunk_task.c.result)
     rows = connection.execute(query.where(*_of(export, window), chunk_task.c.fingerprint == fingerprint))
     found = {row.identity: (row.run_id, _restore(row.result)) for row in rows}
+    # Those of another version are left out, so their chunks are read again: what a record means is not guessed.
     return {identity: (run_id, result) for identity, (run_id, result) in found.items() if result is not None}
 
 
@@ -62,6 +62,7 @@ def forget(connection: Connection, export: str, window: str | None = None) -> No
 
 def forget_committed(connection: Connection, export: str, window: str, run_id: str) -> bool:
     """Drop the progress of a window that a run committed; return whether other runs had some."""
+    # Counted apart: the parts of the run's own chunks have just been published, those of others lie about.
     others = connection.execute(delete(chunk_task).where(*_of(export, window), chunk_task.c.run_id != run_id)).rowcount
     forget(connection, export, window)
     return others > 0
@@ -108,11 +109,9 @@ def _of(export: str, window: str | None = None) -> list[Any]:
     return clauses if window is None else [*clauses, chunk_task.c.window_key == window]
 
 
+# A record that names files anywhere but below the export's folder is passed over too: they would be removed.
 def _restore(text: str) -> ChunkResult | None:
-    """Rebuild what `asdict` took apart; None when another version of Rivet wrote it: the chunk is then read again.
-
-    A record that names files anywhere but below the export's folder is passed over too: they would be removed.
-    """
+    """Rebuild what `asdict` took apart; None when another version of Rivet wrote it: the chunk is then read again."""
     try:
         result = ChunkResult.of(json.loads(text))
         _refuse_elsewhere(result)
@@ -129,7 +128,8 @@ def _refuse_elsewhere(result: ChunkResult) -> None:
     """
     for part in result.files:
         check_place(part.path)
-        for name in ("path", "marker"):  # local and GCS; S3 and Azure
+        # Local and GCS; S3 and Azure.
+        for name in ("path", "marker"):
             if name in part.staged:
                 check_staged(part.staged[name])
     for path in (path for files in result.measures.unique.values() for path in files):

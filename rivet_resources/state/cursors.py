@@ -71,6 +71,7 @@ def advance(
     # An export that never committed has no row, and an UPDATE alone could not tell that from a cursor that moved.
     connection.execute(first.on_conflict_do_nothing())
     stored = export_state.c.last_cursor_value
+    # The visit is compared, too: windows that found only rows of their start value leave the value as it was.
     unmoved = (stored.is_(None) if expected is None else stored == expected) & (export_state.c.cursor_visit == visit)
     change = update(export_state).where(export_state.c.export_name == export, unmoved)
     if connection.execute(change.values(**_values(to), updated_at=at)).rowcount == 1:

@@ -54,7 +54,9 @@ METADATA = MetaData()
 
 PATIENCE_SECONDS = 60.0  # with a server that is away; leases last as long
 PAUSE_SECONDS = 0.5
-POSTGRES_ANSWER_SECONDS = 20.0  # a lease must be renewed over a new line before it expires
+# A lease must be renewed over a new line before it expires: below their TTL, with room for a beat (10 s) and a second
+# try.
+POSTGRES_ANSWER_SECONDS = 20.0
 
 # Pools that came through a fork. SQLite forbids even closing a connection in a child ("How To Corrupt An SQLite
 # Database File", section 2.6), so they are kept from the garbage collector.
@@ -113,8 +115,6 @@ class Database:
     def write(self) -> Iterator[Connection]:
         """Open a transaction that commits when the block ends and rolls back when it raises.
 
-        On SQLite it holds the store's one write lock from its first line, so that a read in it stays true.
-
         Raises:
             StateUnavailable, StateError
         """
@@ -143,6 +143,7 @@ class Database:
         with self._translate(), ExitStack() as stack:
             connection = self.patiently(lambda: self._begin(engine, stack))
             self._served, self._away_since = True, None
+            # Behind the beginning, which may have opened a connection, and with it another file than before.
             self._check_place()
             yield connection
 
@@ -152,8 +153,11 @@ class Database:
 
     def _may_wait(self) -> bool:
         """Return whether to ask a server again that answered before: until the leases of this process have expired."""
+        # A file is not away and back; a locked one has waited for SQLITE_BUSY_SECONDS already. A server that never
+        # answered has a wrong address or password, and waiting for a minute would only hide that.
         if self.is_sqlite or not self._served:
             return False
+        # One clock for all threads: patience is over when the leases are, however many calls wait.
         self._away_since = self._away_since or time.monotonic()
         return time.monotonic() - self._away_since < PATIENCE_SECONDS
 
@@ -171,6 +175,7 @@ class Database:
 
     def _switch_to_wal(self) -> None:
         with self._translate():
+            # Below SQLAlchemy, which would begin a transaction first: SQLite cannot change the journal mode inside one.
             raw = self._in_this_process(self._engine).raw_connection()
             try:
                 if raw.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -230,6 +235,7 @@ class Database:
         cause = str(error.orig).strip().partition("\n")[0]
         if self.is_sqlite:
             return explain_sqlite(cause, self.url)
+        # libpq's messages may quote the connection string.
         if self.url.password:
             cause = cause.replace(str(self.url.password), "***")
         sqlstate = getattr(error.orig, "sqlstate", None)
@@ -263,6 +269,7 @@ def now(connection: Connection) -> datetime:
     """Return the store's own time, aware UTC: one clock for all hosts that share a server."""
     if connection.dialect.name == "sqlite":
         return datetime.now(UTC)
+    # `clock_timestamp`, not `now()`, which stands still at the beginning of its transaction.
     stamp: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
     return stamp.astimezone(UTC)
 
@@ -311,11 +318,15 @@ def _sqlite(url: URL) -> Engine:
         # Python's driver would begin transactions by itself, deferred: two writers that both read first would
         # then fail at once instead of waiting. So its own handling is off and `begin` below decides.
         connection.isolation_level = None
-        connection.execute("PRAGMA synchronous=FULL")  # a cursor must not be forgotten by a power cut
+        # A cursor must not be forgotten by a power cut.
+        connection.execute("PRAGMA synchronous=FULL")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         write = connection.get_execution_options().get("rivet_write", False)
+        # IMMEDIATE takes the store's one write lock now, so that a read in the transaction stays true. A deferred one
+        # that read first and then writes gets SQLITE_BUSY at once when another one wrote meanwhile, without any wait.
+        # Source: sqlite.org, "Transactions", section 2.1.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     return engine
@@ -326,10 +337,13 @@ def _postgres(url: URL) -> Engine:
     try:
         engine = create_engine(
             url.set(query=query),
-            isolation_level="READ COMMITTED",  # compare-and-set counts on an UPDATE seeing the latest row
+            # Compare-and-set counts on an UPDATE seeing the latest row.
+            isolation_level="READ COMMITTED",
+            # Connections lie idle while a window is read for hours, and firewalls forget them.
             pool_pre_ping=True,
             hide_parameters=True,
-            connect_args={"prepare_threshold": None},  # prepared statements break behind a transaction pooler
+            # Prepared statements break behind a transaction pooler.
+            connect_args={"prepare_threshold": None},
         )
     except ModuleNotFoundError as error:
         raise StateError(f"State store {name_of(url)}: {extras.POSTGRES.error()}.") from error

@@ -82,7 +82,8 @@ def explain_postgres(cause: str, url: URL, *, sqlstate: str) -> StateError:
     name = name_of(url)
     if sqlstate.startswith(POSTGRES_LATER):
         return StateUnavailable(f"State store {name} did not answer: {cause}. Run again when the server is back.")
-    if sqlstate in ("42501", "3F000"):  # no privilege, or none even to see the schema
+    # No privilege, or none even to see the schema.
+    if sqlstate in ("42501", "3F000"):
         return StateError(
             f"State store {name} refused: {cause}. Let its user create and write tables: GRANT CREATE, USAGE ON SCHEMA "
             f"public TO {url.username or 'the user'}; or name a database of its own in RIVET_STATE_URL."

@@ -76,9 +76,12 @@ def record(connection: Connection, parts: Iterable[Published], *, origin: Commit
         file_manifest.c.run_id == origin.run_id,
         file_manifest.c.window_key == origin.window,
     )
+    # Delete and insert, not upsert: a second publish of the run may have other parts, and the first ones' rows must go.
     connection.execute(delete(file_manifest).where(*same))
+    # Of a rebuild the commit's own time; else the store's, since machines of several runs have clocks of their own.
     at = origin.created_at or now(connection)
     rows = [_row(part, origin, at) for part in parts]
+    # An empty list would insert one row of defaults.
     if rows:
         connection.execute(file_manifest.insert(), rows)
 

@@ -50,6 +50,7 @@ def write_all(
 ) -> None:
     """Add events to a run, in their order, each with its own instant."""
     newest = select(func.coalesce(func.max(run_journal.c.number), 0)).where(run_journal.c.run_id == run_id)
+    # One run is one process, whose writers take turns, so nobody else takes this number.
     first = connection.execute(newest).scalar_one() + 1
     rows = [
         {

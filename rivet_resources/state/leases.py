@@ -19,6 +19,8 @@ from rivet_resources.state.database import METADATA, PATIENCE_SECONDS, Database,
 from rivet_resources.state.process import Process, is_alive, is_here, this_process
 from rivet_resources.state.scopes import name_in
 
+# As long as a process waits for a store that is away: what cannot renew its lease ends by itself when that has expired.
+# Six beats fit in, so one that is late takes nothing away.
 TTL = timedelta(seconds=PATIENCE_SECONDS)
 BEAT_SECONDS = 10
 
@@ -76,6 +78,7 @@ class Lease:
         Raises:
             WindowTaken: another run took it over, since this one gave no sign of life for too long.
         """
+        # Renewed and not only read, so that what follows has a whole `TTL`, also where the last beats failed.
         is_ours, taker = self.database.patiently(self._renew)
         if is_ours:
             return
@@ -116,6 +119,7 @@ def hold(database: Database, export: str, window: str, run_id: str) -> Iterator[
     database.patiently(take)
     ended = threading.Event()
     about = (database, export, window, run_id, ended)
+    # A daemon thread, so that a process that ends by an exception elsewhere is not kept alive by its sign of life.
     beat = threading.Thread(target=_beat, args=about, daemon=True, name=f"lease-{run_id}")
     beat.start()
     try:
@@ -124,7 +128,8 @@ def hold(database: Database, export: str, window: str, run_id: str) -> Iterator[
         ended.set()
         # Not longer: the thread may be waiting for a store that is away.
         beat.join(timeout=BEAT_SECONDS)
-        with suppress(StateError):  # not given back, it expires; the block's end counts
+        # Not given back, it expires; the block's end counts.
+        with suppress(StateError):
             database.patiently(give_back)
 
 
@@ -134,6 +139,7 @@ def acquire(connection: Connection, export: str, window: str, run_id: str) -> No
     Raises:
         WindowBusy: the row of a living run stands there.
     """
+    # The store's clock and not this machine's: expiry is compared by other hosts.
     me, at = this_process(), now(connection)
     values = {
         "run_id": run_id,
@@ -144,6 +150,7 @@ def acquire(connection: Connection, export: str, window: str, run_id: str) -> No
         "acquired_at": at,
         "expires_at": at + TTL,
     }
+    # Insert first, then look: a look that finds nothing says nothing about the instant after it.
     first = insert(connection, export_lease).values(export_name=export, window_key=window, **values)
     # SQLAlchemy keeps the row count of an INSERT only when asked.
     if connection.execute(first.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True}).rowcount == 1:
@@ -162,6 +169,7 @@ def acquire(connection: Connection, export: str, window: str, run_id: str) -> No
 
 def renew(connection: Connection, export: str, window: str, run_id: str) -> bool:
     """Push the expiry out; False when the row is no longer ours."""
+    # By run id: after a takeover the row is another run's, and must not be kept alive by us.
     change = update(export_lease).where(_key(export, window), export_lease.c.run_id == run_id)
     return connection.execute(change.values(expires_at=now(connection) + TTL)).rowcount == 1
 
@@ -189,7 +197,8 @@ def holders(connection: Connection, export: str | None = None) -> list[Holder]:
 def _beat(database: Database, export: str, window: str, run_id: str, ended: threading.Event) -> None:
     ours = True
     while ours and not ended.wait(BEAT_SECONDS):
-        with suppress(StateError), database.write() as connection:  # a store that is away for a moment: try again
+        # A store that is away for a moment: try again.
+        with suppress(StateError), database.write() as connection:
             # Once it is another's it stays so; the run finds out by `check`, before it publishes.
             ours = renew(connection, export, window, run_id)
 

@@ -4,8 +4,7 @@ Belongs here: the table `export_leftovers`. Not here: the look itself (`commit/p
 and reads every manifest, and so would cost each run as much as the export's whole past.
 
 Two numbers per export: how many runs did not end well, and how many of these had ended when a look last removed all
-they left. A run that fails counts itself; one that was killed is counted by the next run of its export. And when
-somebody last looked at what is staged, which costs little and is done once a day.
+they left. A run that fails counts itself; one that was killed is counted by the next run of its export.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from sqlalchemy import BigInteger, Column, Connection, Table, Text, delete, sele
 
 from rivet_resources.state.database import METADATA, Instant, insert, now
 
+# And when somebody last looked at what is staged, which costs little and is done once a day.
 LOOKS_APART = timedelta(days=1)
 
 export_leftovers = Table(
@@ -46,6 +46,7 @@ def is_due(connection: Connection, export: str, place: str) -> bool:
     """Return whether a run did not end well since the last look at a place, or none was ever taken there."""
     query = select(export_leftovers).where(export_leftovers.c.export_name == export)
     row = connection.execute(query).one_or_none()
+    # A place nobody ever looked at may hold what another store's runs, or an older Rivet, left.
     return row is None or row.place != place or row.failures > row.swept
 
 
@@ -64,6 +65,7 @@ def note_look(connection: Connection, export: str) -> None:
 
 def note_sweep(connection: Connection, export: str, place: str, *, failures: int) -> None:
     """Note that a place holds nothing of the runs that had failed, as they were counted when the look began."""
+    # The number from before the look: a run that failed during it is not among what was swept.
     seen = {"swept": failures, "place": place, "looked_at": now(connection)}
     row = insert(connection, export_leftovers).values(export_name=export, failures=failures, **seen)
     connection.execute(row.on_conflict_do_update(index_elements=["export_name"], set_=seen))

@@ -242,21 +242,23 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ("ALTER TABLE export_leftovers ADD COLUMN looked_at TEXT",),
 )
 
-LOCK_KEY = 0x5249564554  # "RIVET": keeps two processes from creating the tables of one server at once
+# "RIVET": keeps two processes from creating the tables of one server at once.
+LOCK_KEY = 0x5249564554
 
 
 def migrate(database: Database, migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> int:
     """Bring the store to the newest version this program knows, in one transaction; the version it had before.
-
-    Every open writes here, so a store that cannot be written is found now and not after hours of reading.
 
     Raises:
         StateError: the store is newer than this program, or its tables are another program's.
     """
     with database.write() as connection:
         if not database.is_sqlite:
+            # Both would see no tables and create them, and CREATE TABLE of PostgreSQL has no turn to take. On SQLite
+            # the write transaction is alone.
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
         before = _version(connection, database.name)
+        # An older program would not fill the columns that a newer one counts on.
         if before > len(migrations):
             raise StateError(
                 f"State store {database.name} has version {before}; this Rivet knows up to {len(migrations)}. "
@@ -266,6 +268,7 @@ def migrate(database: Database, migrations: tuple[tuple[str, ...], ...] = MIGRAT
             for statement in step:
                 connection.execute(text(statement))
         # Written even when nothing changed: SQLite lets a reader of a write-protected file begin a write transaction.
+        # Every open writes here, so a store that cannot be written is found now and not after hours of reading.
         connection.execute(text("UPDATE rivet_store SET version = :version"), {"version": len(migrations)})
     return before
 

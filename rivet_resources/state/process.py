@@ -49,13 +49,15 @@ def _space() -> str:
     """Name this process table. Source: proc(5), `random/boot_id`; namespaces(7), "The /proc/pid/ns/ directory"."""
     try:
         boot, table = BOOT.read_text().strip(), os.stat(PID_NAMESPACE)
-    except OSError:  # not Linux: no namespaces either
+    except OSError:
+        # Not Linux: no namespaces either.
         return ""
     return f"{boot}:{table.st_dev}:{table.st_ino}"
 
 
 def is_here(process: Process) -> bool:
     """Return whether its death can be seen from here: it ran on this host, and its pid is of our process table."""
+    # A row without a space (of an older Rivet) is of no process table that we know: its lease speaks for it.
     return process.host == socket.gethostname() and process.space == _space()
 
 
@@ -64,10 +66,13 @@ def is_alive(process: Process) -> bool:
     try:
         # Systems give a pid again, so its start is compared, too.
         found = psutil.Process(process.pid)
+        # A zombie is dead and only not waited for: as where the parent is a container's first process that reaps
+        # nobody.
         if found.status() == psutil.STATUS_ZOMBIE:
             return False
         return bool(abs(found.create_time() - process.start) < START_TOLERANCE_SECONDS)
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
-        return True  # it exists and is somebody else's; its lease will expire if it is not the holder
+        # It exists and is somebody else's; its lease will expire if it is not the holder.
+        return True

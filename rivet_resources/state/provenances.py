@@ -71,6 +71,8 @@ def remember(
     """Keep what the export's state is of from now on, with what else was accepted by name; '' keeps the place."""
     known = read(connection, export)
     if known.provenance is not None and not difference(known.provenance, found):
+        # Joined, since a run may learn less than an earlier one: a server that hides its identity today was told apart
+        # before.
         found = found.joined_with(known.provenance)
     _write(connection, export, KnownProvenance(found, destination or known.destination, (*known.accepted, *accepted)))
 
@@ -83,6 +85,7 @@ def give_up(connection: Connection, export: str) -> None:
 
 
 def _write(connection: Connection, export: str, memory: KnownProvenance) -> None:
+    # Each once, and the newest of them: the row must not grow with every database that an export ever met.
     accepted = list(dict.fromkeys(each.text for each in memory.accepted))[-MOST_ACCEPTED:]
     row = {
         "export_name": export,
@@ -122,11 +125,9 @@ def difference(one: Provenance, other: Provenance) -> str:
     return ""
 
 
+# A physical copy has the identity of its original, so that the two are taken for one.
 def is_same(one: Provenance, other: Provenance) -> bool:
-    """Return whether two memories are of one database for certain: what is not known proves nothing.
-
-    A physical copy has the identity of its original, so that the two are taken for one.
-    """
+    """Return whether two memories are of one database for certain: what is not known proves nothing."""
     unmistakable = UNMISTAKABLE & _kinds(one) & _kinds(other)
     shared = any(_of_kind(one, kind) & _of_kind(other, kind) for kind in unmistakable)
     return shared and (one.engine, one.database, one.relation) == (other.engine, other.database, other.relation)

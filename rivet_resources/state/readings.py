@@ -3,9 +3,8 @@
 Belongs here: the tables `source_reading` and `rate_meter`. Not here: limits (`contracts/read_limits.py`), waiting
 (`read/meter.py`).
 
-Each page is counted when it was read, in one transaction with its turn, so that runs that failed or were killed count
-too; the history of runs has no rows of these. A rate is kept by one number: the instant at which all that was read is
-paid for. Who reads a page puts it off by the page's share of a second, and waits until then.
+A rate is kept by one number: the instant at which all that was read is paid for. Who reads a page puts it off by the
+page's share of a second, and waits until then.
 """
 
 from __future__ import annotations
@@ -51,6 +50,8 @@ def count(
     """
     at = at or now(connection)
     # In the order of names: two that wait for each other's rows would wait for ever.
+    # Each page is counted when it was read, in one transaction with its turn, so that runs that failed or were killed
+    # count too; the history of runs has no rows of these.
     paid = [_put_off(connection, name, seconds, at.timestamp()) for name, seconds in sorted(costs.items())]
     return PageCounted(max([0.0, *(each - at.timestamp() for each in paid)]), _add(connection, place, page, at))
 

@@ -2,9 +2,6 @@
 
 Belongs here: the tables `schema_content`, `schema_subject` and `schema_version`, and what was agreed with any registry
 (`schema_agreement`). Not here: rules of compatibility, HTTP (`rivet_resources/schema_registry/`).
-
-An id is never given twice: `schema_content` forgets nothing, whatever versions are removed. A version's number is never
-given twice either. Writers take turns (`take_turn`), since a number follows from those that are there.
 """
 
 from __future__ import annotations
@@ -64,7 +61,8 @@ schema_agreement = Table(
 )
 
 LOCK_KEY = 0x5249564555  # beside that of migrations
-OF_ALL = ""  # the subject whose compatibility and mode hold where a subject has none
+# The subject whose compatibility and mode hold where a subject has none.
+OF_ALL = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +79,7 @@ class Subject:
 def take_turn(connection: Connection) -> None:
     """Wait for other writers; on SQLite a writing transaction is alone anyway."""
     if connection.dialect.name != "sqlite":
+        # Writers take turns (`take_turn`), since a number follows from those that are there.
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
 
 
@@ -136,11 +135,14 @@ def add_version(connection: Connection, subject: Subject, form: SchemaFormat, sc
     """Add a version behind all that there ever were; the caller took its turn."""
     number = content_id(connection, form, schema)
     if number is None:
+        # Writers take turns (`take_turn`), so the highest one and one more is nobody's.
+        # An id is never given twice: `schema_content` forgets nothing, whatever versions are removed.
         highest = connection.execute(select(func.max(schema_content.c.id))).scalar_one()
         number = (highest or 0) + 1
         values = {"id": number, "identity": identity(form, schema), "format": form, "text": schema}
         connection.execute(insert(connection, schema_content).values(**values))
     # Kept with the subject and not counted from the rows: a version that was deleted for good leaves none.
+    # A version's number is never given twice either.
     version = subject.last_version + 1
     row = {"subject": subject.subject, "version": version, "id": number, "deleted": False}
     connection.execute(insert(connection, schema_version).values(**row, registered_at=now(connection)))
@@ -151,6 +153,7 @@ def add_version(connection: Connection, subject: Subject, form: SchemaFormat, sc
 
 def delete_version(connection: Connection, subject: str, version: int, *, permanent: bool) -> None:
     """Hide a version, or remove it for good; its number and its id are not given again."""
+    # Only the version goes: messages carry the id for ever, so `schema_content` keeps what it stands for.
     chosen = (schema_version.c.subject == subject) & (schema_version.c.version == version)
     if permanent:
         connection.execute(delete(schema_version).where(chosen))

@@ -166,6 +166,7 @@ def begin(connection: Connection, run: RunRecord) -> None:
         if dead.run_id != run.run_id and not _lives(connection, dead):
             said = f"Process {dead.pid} on {dead.host} ended without finishing the run."
             _change(connection, dead.run_id, {"status": "interrupted", "error_message": said})
+            # A killed run could not count itself, and what it staged would wait for a sweep that is never due.
             leftovers.note_failure(connection, dead.export)
     me = this_process()
     ours = replace(run, host=me.host, pid=me.pid, process_start=me.start, process_space=me.space)
@@ -192,7 +193,9 @@ def commit(connection: Connection, run: RunRecord) -> None:
     """Write a run's success from its manifest: over the row that `begin` wrote, or as a row of its own."""
     begun = find(connection, run.run_id)
     if begun is None:
+        # Nobody began it in this store, as where that was lost meanwhile: the manifest knows enough for a row.
         return begin(connection, run)
+    # Only what a manifest knows: the begin has said more of the run than that, such as its process.
     values = {name: value for name, value in _row(run).items() if name in COMMITTED}
     # Committed a second time, the schema equals the one stored the first time: that is no news.
     values["schema_changed"] = bool(run.schema_changed or begun.schema_changed)
@@ -223,6 +226,7 @@ def statuses(connection: Connection, export: str, last: int) -> list[str]:
 def live(connection: Connection, export: str) -> set[str]:
     """Name the runs of an export that may still be working: they hold a lease, or their process lives here."""
     leased = {holder.run_id for holder in leases.holders(connection, export)}
+    # Either will do: of a run elsewhere only the lease is seen, and one here may be between two leases.
     return leased | {run.run_id for run in _running(connection, export) if _lives(connection, run)}
 
 

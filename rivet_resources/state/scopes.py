@@ -2,9 +2,6 @@
 
 Belongs here: making keys, reading the name back, choosing the rows of a scope. Not here: what a project is called and
 which source an export has (`rivet_assets/run/admit/scope.py`), rows that were kept under bare names (`adoption.py`).
-
-The tables call the column `export_name`, since that is what it held up to version 3 of the store. No export's name has
-two slashes in a row, so a bare name of then is no key of now.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, or_, true
 
+# The tables call the column `export_name`, since that is what it held up to version 3 of the store.
 SEPARATOR = "//"
 
 
@@ -56,6 +54,7 @@ def key_of(project: str, source: str, export: str) -> str:
 
 def name_in(key: str) -> str:
     """Read the export's name out of a key; a bare name is its own."""
+    # No export's name has two slashes in a row, so a bare name of an earlier Rivet is no key.
     parts = key.split(SEPARATOR, 2)
     return parts[2] if len(parts) == 3 else key
 

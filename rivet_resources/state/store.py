@@ -90,6 +90,8 @@ def open_state(url: str) -> State:
     database = Database(url)
     if database.is_sqlite:
         database.use_wal()
+    # At every open, not once per installation: it is also the proof that the store can be written, before hours of
+    # reading.
     migrate(database)
     return State(database)
 
@@ -204,6 +206,7 @@ class State:
         key = self._key(run.export)
         with self._database.write() as connection:
             runs.begin(connection, replace(run, export=key))
+            # In the same transaction: no run is without its entry, also where the process dies behind this line.
             audit.note(connection, "run", key, self._actor, run.run_id, {"window": run.window, "mode": run.mode})
 
     def finish_run(self, run_id: str, status: Status, **outcome: Unpack[RunEnd]) -> None:
@@ -326,6 +329,8 @@ class State:
         """Note a finished chunk; those of this window under another plan are forgotten, and their parts due a sweep."""
         row, key = {"identity": identity, "fingerprint": fingerprint, "run_id": run_id}, self._key(export)
         with self._database.write() as connection:
+            # Parts of another plan's chunks can never be published any more, so the next run is told to look for
+            # leftovers.
             if chunks.save(connection, key, window, row, result):
                 leftovers.note_failure(connection, key)
 
@@ -429,10 +434,13 @@ class State:
         """
         key = self._key(manifest.export_name)
         with self._database.write() as connection:
+            # All in one transaction: a process that dies here leaves either nothing of the commit or everything, and
+            # the next one calls again with the same manifest.
             changed = schemas.save(connection, key, columns_of(manifest))
             files.record(connection, manifest.parts, origin=origin_of(manifest, key=key))
             if chunks.forget_committed(connection, key, manifest.window, manifest.run_id):
-                leftovers.note_failure(connection, key)  # what others had finished is of no use any more
+                # What others had finished is of no use any more.
+                leftovers.note_failure(connection, key)
             runs.commit(connection, run_of(manifest, key=key, schema_changed=changed))
 
     def reset(self, export: str) -> None:
@@ -508,6 +516,7 @@ class State:
     ) -> None:
         """Keep of which database and destination an export's state is from now on, and what a user took over."""
         with self._database.read() as connection:
+            # Read before write: most runs change nothing here, and a SQLite file takes one writer at a time.
             if provenances.is_known(connection, self._key(export), found, destination, accepted):
                 return
         with self._database.write() as connection:

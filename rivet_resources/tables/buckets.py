@@ -3,8 +3,7 @@
 Belongs here: keys and places read from parts, brought together by hash, and the decision. Not here: the job around it
 and the rows themselves (`places.py`).
 
-Positions and keys are all that is looked at. A message is an Arrow stream, so that the JVM passes bytes on and makes no
-rows of them; what keys hash to only spreads them, and whether two are equal is asked of Arrow.
+Positions and keys are all that is looked at.
 """
 
 from __future__ import annotations
@@ -25,12 +24,14 @@ from rivet_resources.tables.reading import Truncate
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
 BATCH_BYTES = 64 * 1024 * 1024  # of whole rows as the file counts them, when a batch is cut below its rows
-KEYS_ROWS = 200_000  # read at once where only keys are: large enough that a bucket's share of them is worth a message
+# Read at once where only keys are: large enough that a bucket's share of them is worth a message.
+KEYS_ROWS = 200_000
 LOCATED = ("part", "row", "pos", "seq", "gone")  # of each row; then its key
 BUCKETS_DDL = "bucket int, keys binary"
 KEPT_DDL = "chunk int, part int, rows binary"
 KEPT = pa.schema([("chunk", pa.int32()), ("part", pa.int32()), ("rows", pa.binary())])
-MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no bit is lost (Knuth, TAOCP 3, 6.4: multiplicative hashing)
+# Odd, so that no bit is lost (Knuth, TAOCP 3, 6.4: multiplicative hashing).
+MIX = np.uint64(0x9E3779B97F4A7C15)
 WEIGHTS = np.cumprod(np.full(64, MIX))
 
 
@@ -91,6 +92,7 @@ def _read_addresses(number: int, choice: SurvivingRows) -> Iterator[pa.RecordBat
             order = [pa.nulls(count, kind) for kind in (pa.string(), pa.int64(), pa.bool_())]
         labels = (*LOCATED, *(f"key{place}" for place in range(len(cells))))
         located = pa.RecordBatch.from_arrays([*map(pa.array, places), *order, *cells], names=labels)
+        # Filtered here and not at the end: what was applied before would travel to its bucket only to lose there.
         yield located.filter(_beyond(batch, choice)) if is_change else located
 
 
@@ -145,6 +147,7 @@ def _numbers(cells: pa.Array) -> Numbers:
     if pa.types.is_boolean(kind):
         cells = cells.cast(pa.int8())
     elif pa.types.is_primitive(kind) and not pa.types.is_integer(kind):
+        # Bits as numbers, for dates and times: that is all spreading needs. Floats never come here (`places.suits`).
         cells = cells.view({32: pa.int32(), 64: pa.int64()}[kind.bit_width])
     if pa.types.is_integer(cells.type):
         return np.asarray(cells.fill_null(0).to_numpy(zero_copy_only=False)).astype(np.uint64)
@@ -166,6 +169,8 @@ def _text_numbers(texts: pa.Array) -> Numbers:
 
 
 def _message(rows: pa.RecordBatch) -> bytes:
+    # A message is an Arrow stream, so that the JVM passes bytes on and makes no rows of them; what keys hash to only
+    # spreads them, and whether two are equal is asked of Arrow.
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
@@ -204,6 +209,8 @@ def _living(rows: pa.Table, choice: SurvivingRows) -> Iterator[tuple[int, int, N
     last = np.full(int(group.max()) + 1, -1)
     (changed,) = np.nonzero(part >= base_parts)
     changes = rows.take(pa.array(changed))
+    # By position, then by sequence: one position may have several changes of a key, as a transaction has on some
+    # engines.
     ordered = np.lexsort((changes["seq"].to_numpy(), _ranks(changes["pos"])))
     last[group[changed[ordered]]] = ordered  # of equal indices numpy leaves behind the last value
     winners = last[last >= 0]
@@ -212,6 +219,7 @@ def _living(rows: pa.Table, choice: SurvivingRows) -> Iterator[tuple[int, int, N
     kept = np.concatenate([untouched, winners])
     if not len(kept):
         return
+    # In file order: a part is read forward once, and its rows keep the neighbours they compress well with.
     kept = kept[np.lexsort((row[kept], part[kept]))]
     numbers, starts = np.unique(part[kept], return_index=True)
     for number, mine in zip(numbers.tolist(), np.split(kept, starts[1:]), strict=True):

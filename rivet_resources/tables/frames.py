@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-LACKING = "__lacking"  # columns whose value nobody knows: the log said `as before`, and there was no before
+# Columns whose value nobody knows: the log said `as before`, and there was no before.
+LACKING = "__lacking"
 MOVED = "__moved"
 
 
@@ -39,12 +40,10 @@ def same_key(key: Sequence[str], left: str, right: str, *, null_keys: bool = Tru
 
 
 def beyond(changes: DataFrame, newest: str, truncate: tuple[str, int] | None = None) -> DataFrame:
-    """Keep the changes of rows that were not applied before, up to `newest`, and stand behind the last truncate.
-
-    Whole transactions are applied, so a position was applied wholly or not at all.
-    """
+    """Keep the changes of rows that were not applied before, up to `newest`, and stand behind the last truncate."""
     from pyspark.sql import functions as F  # Spark
 
+    # By position alone: whole transactions are applied, so a position was applied wholly or not at all.
     rows = changes.where((F.col("__op") != "truncate") & (F.col("__pos") > newest))
     if truncate is None:
         return rows
@@ -82,11 +81,14 @@ def mirrored(
     """
     from pyspark.sql import functions as F  # Spark
 
+    # Deletes go behind the choice of the last change, not before it: a key whose delete is left out would show its
+    # state of before.
     left = latest(changes, key).where(F.col("__op") != "delete")
     rows = left.select(*_with_lacking(left, columns))
     if base is None:
         return rows
-    keys = changes.select(*map(col, key)).distinct()  # not those of `latest`: that would sort whole rows twice
+    # Not those of `latest`: that would sort whole rows twice.
+    keys = changes.select(*map(col, key)).distinct()
     keys = (F.broadcast(keys) if broadcast else keys).alias("l")
     untouched = base.alias("b").join(keys, same_key(key, "b", "l", null_keys=null_keys), "left_anti")
     return untouched.select(*map(col, columns)).unionByName(rows, allowMissingColumns=True)
@@ -116,12 +118,14 @@ def filled(
     from pyspark.sql import functions as F  # Spark
 
     is_partial = F.coalesce(F.size("__unchanged"), F.lit(0)) > 0
+    # Only where the log left something out: the windows below sort every row that they get, and most changes are whole.
     partial = changes.where(is_partial & (F.col("__op") != "delete"))
     stream = _streams(changes, base, partial, key, lacking, moves=moves)
     if moves:
         stream = _follow_keys(stream, key, lacking)
     known = [F.coalesce(_last_known(n), _before(n, key)).alias(_known_name(n)) for n in range(len(lacking))]
     patch = stream.select("__pos", "__seq", "__partial", *known).where("__partial").drop("__partial")
+    # A change may stand there twice, as after a drain that died behind its manifest; joined, two would become four.
     patch = patch.dropDuplicates(["__pos", "__seq"]).alias("p")
     same = (F.col("c.__pos") == F.col("p.__pos")) & (F.col("c.__seq") == F.col("p.__seq"))
     cells = [_patch_column(name, lacking) for name in changes.columns]
@@ -150,6 +154,7 @@ def _streams(
 
     touched = partial.select(*map(col, key))
     if moves:
+        # A changed key is a delete and an insert side by side: the delete half has the `__seq` before.
         halves = partial.select(F.col("__pos"), (F.col("__seq") - 1).alias("__seq"))
         deletes = changes.where(F.col("__op") == "delete")
         touched = touched.union(deletes.join(halves, ["__pos", "__seq"], "left_semi").select(*map(col, key)))
@@ -198,6 +203,7 @@ def _follow_keys(stream: DataFrame, key: Sequence[str], lacking: Sequence[str]) 
         halves = halves.where(reduce(lambda a, b: a | b, (F.col(f"__given{n}.is") for n in every)))
         met = stream.join(halves.dropDuplicates(["__pos", "__seq"]), ["__pos", "__seq"], "left")
         gains = [_last_known(n).isNull() & F.coalesce(F.col(f"__given{n}.is"), F.lit(False)) for n in every]
+        # Nothing was gained in this round: every chain of changed keys has been followed to its end.
         if met.where(reduce(lambda a, b: a | b, gains)).isEmpty():
             return stream
         mended = [F.when(gains[n], F.col(f"__given{n}")).otherwise(_last_known(n)).alias(_known_name(n)) for n in every]
@@ -280,6 +286,7 @@ def mirror_differences(mirror: DataFrame, source: DataFrame, key: Sequence[str])
     theirs = source.withColumn("__there", F.lit(True)).alias("s")
     met = ours.join(theirs, same_key(key, "m", "s"), "full_outer")
     in_mirror, in_source = F.col("m.__there").isNotNull(), F.col("s.__there").isNotNull()
+    # Plain equality of two NULLs is NULL, which would count as neither equal nor different.
     agree = reduce(lambda a, b: a & b, (col(n, "m").eqNullSafe(col(n, "s")) for n in others), F.lit(True))
     counts = met.agg(
         F.count_if(~in_mirror).alias("missing"),

@@ -77,6 +77,7 @@ def _apply_changes(
     changes = frame_of(session, derived.changes, todo.changes, pa.schema([*ENVELOPE, *table]))
     rows = frames.beyond(changes, todo.newest)
     if lacking := [name for name in table.names if name in seen.lacking]:
+        # What the log did not carry is as it was in the row's present state; closed ones are of an earlier one.
         standing = base.where("is_current") if base is not None else None
         rows = frames.filled(rows, standing, derived.key, lacking, moves=seen.moves)
     names, truncates, own = table.names, seen.truncates, {*OWN, *run_clock_columns(table)}

@@ -2,9 +2,6 @@
 
 Belongs here: one new version of a mirror, staged. Not here: publishing it (`commit/publish.py`), judging it
 (`rivet_assets/`).
-
-The newest window of changes decides the columns: one that was dropped is gone, one that was added is NULL in rows that
-were not written since, one that was altered is read as its new type.
 """
 
 from __future__ import annotations
@@ -29,7 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MODE = "mirror"
-BROADCAST_ROWS = 200_000  # so few changed keys are sent to the base, rather than the base shuffled to them
+# So few changed keys are sent to the base, rather than the base shuffled to them.
+BROADCAST_ROWS = 200_000
 
 
 def stage_mirror(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
@@ -62,6 +60,8 @@ def stage_mirror(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
 
 def written_schema(derived: Derived, todo: PendingWindows, table: pa.Schema) -> pa.Schema:
     """Return the schema that parts of the table get, with what they say of each column."""
+    # The newest window of changes decides the columns: one that was dropped is gone, one that was added is NULL in rows
+    # that were not written since, one that was altered is read as its new type.
     return schema_of(describe(derived, todo, mode=MODE, schema=table, newest="", parallelism=1))
 
 

@@ -3,9 +3,8 @@
 Belongs here: cutting a mirror into pieces, the key range of each, and which piece a changed key goes to. Not here: the
 rows (`places.py`), which of them live (`buckets.py`), removing what is not named any more (`commit/publish.py`).
 
-A piece is what one task wrote. Its range is that of the first column of the key. Pieces may overlap: then a change
-touches every piece that may hold its key, and its row goes to the last one that begins before it, so that ranges stay
-narrow where keys grow. Keys without an order here (floats, decimals, UUIDs) are of one piece's kind: all is rewritten.
+A piece is what one task wrote. Its range is that of the first column of the key. Keys without an order here (floats,
+decimals, UUIDs) are of one piece's kind: all is rewritten.
 """
 
 from __future__ import annotations
@@ -29,8 +28,10 @@ from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 MB = 1024 * 1024
 PIECE_BYTES = 32 * MB  # what is written again for one changed row
 MOST_PIECES = 1_000  # of a very large mirror: larger ones, so that its manifest stays small
-MOST_KEYS = 1_000_000  # changed keys that the driver holds; more touch every piece anyhow
-MOST_SUMS = 100_000  # pieces times columns: beyond it the manifest would be larger than parts are
+# Changed keys that the driver holds; more touch every piece anyhow.
+MOST_KEYS = 1_000_000
+# Pieces times columns: beyond it the manifest would be larger than parts are.
+MOST_SUMS = 100_000
 
 Edge = int | str
 
@@ -99,7 +100,11 @@ def rewriting(pieces: Sequence[Piece], keys: Sequence[Any], sizes: dict[str, int
     Args:
         sizes: bytes by path.
     """
+    # Pieces without a range hold rows without a key value, which no changed key can touch.
     ordered: list[Any] = sorted((each for each in pieces if each.low is not None), key=lambda each: each.low)
+    # A last piece that is still small takes the keys behind it; a full one leaves them to a new piece.
+    # Pieces may overlap: then a change touches every piece that may hold its key, and its row goes to the last one that
+    # begins before it, so that ranges stay narrow where keys grow.
     is_full = not ordered or sum(sizes[path] for path in ordered[-1].paths) >= PIECE_BYTES
     highest = max((each.high for each in ordered), default=None)
     inside = len(keys) if not is_full else bisect_right(keys, highest) if ordered else 0
@@ -225,6 +230,8 @@ def _groups(root: Root, part: ManifestPart, key: pa.Field) -> list[Group]:
         group = footer.row_group(number)
         columns = {group.column(place).path_in_schema: place for place in range(footer.num_columns)}
         told = group.column(columns[key.name]).statistics if key.name in columns else None
+        # The file's own size by rows: the footer tells sizes before compression, which say little of what will be
+        # written.
         size = part.size_bytes * group.num_rows // max(1, part.rows)
         found.append(Group(group.num_rows, size, _least(told.min, key) if told and told.has_min_max else None))
     return found

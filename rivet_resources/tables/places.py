@@ -2,10 +2,6 @@
 
 Belongs here: the job, and reading and writing the rows that live. Not here: which do (`buckets.py`), changes that say
 `as before` (`frames.py` fills them from other rows), which windows are applied (`reading.py`).
-
-Three steps, each in tasks of Spark's: the keys of every part, spread over buckets by hash; in each bucket the last
-change of each key, and the base rows that no change touched; the rows told to live, read from their parts and staged.
-2 M changes onto 1.5 M rows cost 19 CPU s, 10 in a warm JVM; as rows of Spark's, 58 and 30 (2026-11-21, measured).
 """
 
 from __future__ import annotations
@@ -99,10 +95,12 @@ def lay_out(
     changes = [(derived.changes, part) for window in todo.changes for part in window.parts] if seen.rows else []
     key = schema.field(derived.key[0])
     pieces = _known_pieces(derived, todo, seen, schema)
+    # Only where something may be kept: reading all keys of the changes first costs a pass over them.
     keys = changed_keys(changes, key) if pieces else None
     if pieces and keys is not None and todo.base is not None:
         return _touched(derived.root, todo.base, rewriting(pieces, keys, sizes_of(todo.base)), changes)
     if seen.truncates:
+        # A truncate: nothing of the version before lives, so none of its parts need be read.
         base = []
     elif todo.base is not None:
         base = [(derived.root, part) for part in todo.base.parts]
@@ -117,6 +115,7 @@ def _known_pieces(derived: Derived, todo: PendingWindows, seen: EnvelopeSurvey, 
     # Values are unique or not over all rows, and hashes of kept ones were not kept.
     if base is None or base.applied is None or seen.truncates or derived.unique_columns:
         return ()
+    # Metadata too: a part that is kept carries the column's native type and fidelity of when it was written.
     return base.applied.pieces if schema_of(base).equals(schema, check_metadata=True) else ()
 
 
@@ -148,6 +147,8 @@ def _whole(
         for (root, part), groups in zip(base, groups_of(base, key), strict=True)
     ]
     bounds = tuple(bound for bound in cutting.bounds if bound is not None)
+    # Only where every piece knows its least key and they ascend: else the same key could go to two pieces, and a later
+    # change of it would be looked for in one.
     is_routed = bool(bounds) and len(bounds) == len(cutting.bounds) and list(bounds) == sorted(bounds)
     others = [
         RowAddress(
@@ -158,6 +159,9 @@ def _whole(
     return MirrorLayout(tuple(dealt), tuple(others), max(1, len(cutting.bounds)), bounds if is_routed else ())
 
 
+# Three steps, each in tasks of Spark's: the keys of every part, spread over buckets by hash; in each bucket the last
+# change of each key, and the base rows that no change touched; the rows told to live, read from their parts and staged.
+# 2 M changes onto 1.5 M rows cost 19 CPU s, 10 in a warm JVM; as rows of Spark's, 58 and 30 (2026-11-21, measured).
 def mirror_job(
     derived: Derived,
     todo: PendingWindows,
@@ -181,6 +185,8 @@ def mirror_job(
             buckets=max(runtime.parallelism if layout.rows > BATCH_ROWS else 1, -(-layout.rows // BUCKET_ROWS)),
             bounds=layout.bounds,
         )
+        # Nothing touches the base, as after a truncate with nothing behind it or a first copy alone: no key need be
+        # read.
         kept = _survivors(session, choice) if layout.changes else _everything(session, places)
         write = partial(_write, pickle.dumps(extract), runtime.task_attempts, places, derived.key[0])
         return kept.repartitionById(len(extract.chunks), "chunk").mapInArrow(write, ROWS_DDL)
@@ -201,6 +207,7 @@ def changed_keys(changes: Sequence[tuple[Root, ManifestPart]], key: pa.Field) ->
             for batch in parquet.iter_batches(KEYS_ROWS, columns=["__op", key.name], use_threads=False):
                 rows = batch.filter(pc.not_equal(batch.column("__op"), "truncate"))
                 cells = sortable(as_type(rows.column(key.name), key.type)) if key.name in rows.schema.names else None
+                # A NULL has no place between keys, so nobody can say which piece it touches: all is written.
                 if cells is None or cells.null_count:
                     return None
                 found.update(pc.unique(cells).to_pylist())

@@ -89,15 +89,22 @@ def pending(
         )
     start = next((window for window in windows if window.window == START), None)
     applied = base.applied if base else None
+    # The fence stays as it was found: the manifest at that place is there still, and the new one will have to replace
+    # it.
     if anew:
         applied = base = None
+    # Another key, another place of changes, or a new first copy: positions of then and now cannot be compared, so the
+    # version is built from scratch, and its window replaced as a whole.
     if applied and (applied.key != key or applied.changes != changes.uri or (start and start.run_id != applied.origin)):
         applied = base = None
+    # Without its first copy a table is the sum of nothing: changes alone say what became of rows that nobody has.
     if applied is None and start is None:
         raise ManifestUnreadable(
             f"{changes.uri} has no window {START}, so its rows before {windows[0].window} are unknown and no {mode} "
             f"can be built. Restore that manifest, or run `rivet state reset` for a new first copy."
         )
+    # By where a window ends: a compaction may have joined one that was applied with one that was not, and what of it
+    # was is left out row by row (`beyond`).
     rest = tuple(each for each in windows if applied is None or _high(each) > applied.high)
     _refuse_gaps(rest, reached=applied.high if applied else None, where=changes.uri)
     if foreign := next((each for each in (*rest, base) if each and not each.file_format.is_parquet), None):
@@ -112,6 +119,7 @@ def _in_order(changes: Root) -> list[Manifest]:
     windows = [each for each in current_manifests(changes).values() if each.cursor is not None]
     if not windows:
         raise ManifestUnreadable(f"{changes.uri} has no window of changes: none was published. Materialize them first.")
+    # The copy first, whatever its position: the log may hold changes at the very place of the copy.
     return sorted(windows, key=lambda each: (each.window != START, _low(each), _high(each)))
 
 
@@ -122,6 +130,7 @@ def _refuse_gaps(windows: Sequence[Manifest], *, reached: str | None, where: str
         ManifestUnreadable
     """
     for window in windows:
+        # Positions sort as texts, so a hole shows without asking the source.
         if reached is not None and _low(window) > reached:
             raise ManifestUnreadable(
                 f"{where} has no changes between position {reached} and {_low(window)}, so what happened there cannot "
@@ -161,12 +170,15 @@ def frame_of(spark: SparkSession, root: Root, manifests: Sequence[Manifest], sch
     is_native = all(_is_native(manifest, schema) for manifest in manifests)
     if is_native and None not in (files := [root.local_path(path) for path in paths]):
         return spark.read.schema(wanted).parquet(*map(str, files))
+    # One partition for each part, which carries its number only: executors open the parts themselves, and no row passes
+    # through the driver.
     parts = spark.range(0, len(paths), 1, len(paths))
     return parts.mapInArrow(partial(_read, root=root, paths=paths, schema=schema), wanted)
 
 
 def _is_native(manifest: Manifest, schema: pa.Schema) -> bool:
     """Return whether Spark reads these parts as `frame_of` would: each column has its own type, or is not there."""
+    # Such a window has parts of several schemas, of which the manifest names one alone.
     if any(getattr(part, "schema_ipc", None) for part in manifest.parts):
         return False  # a table altered inside its window
     kept = {field.name: field.type for field in schema_of(manifest)}
@@ -280,14 +292,17 @@ def _look(
             seen = sum(
                 (_sum_up(pa.Table.from_batches([each]), newest=newest, key=key) for each in rows), EnvelopeSurvey()
             )
+            # As JSON text: one column of one type, whatever a survey comes to hold.
             yield pa.RecordBatch.from_pydict({"seen": [json.dumps(asdict(seen))]})
 
 
 def _sum_up(rows: pa.Table, *, newest: str, key: tuple[str, ...]) -> EnvelopeSurvey:
+    # Where a compaction joined what was applied with what was not, the applied rows must not count a second time.
     if newest:
         rows = rows.filter(pc.greater(rows["__pos"], newest))
     emptied = rows.filter(pc.equal(rows["__op"], "truncate"))
     others = rows.filter(pc.not_equal(rows["__op"], "truncate"))
+    # The delete half of a changed key has an even number, a plain delete an odd one.
     deletes = others.filter(pc.equal(others["__op"], "delete"))["__seq"]
     instants = emptied["__ts"].cast(pa.int64()).to_pylist()
     places = zip(emptied["__pos"].to_pylist(), emptied["__seq"].to_pylist(), instants, strict=True)

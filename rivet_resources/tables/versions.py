@@ -2,11 +2,9 @@
 
 Belongs here: what opens a version, what closes it, and which are none. Not here: the table's state now (`frames.py`).
 
-A transaction is one moment: of several changes to a key in it the last one counts, so a version that began and ended
-inside it never was. A change that changes no value opens nothing. A delete closes; a truncate closes all.
+A change that changes no value opens nothing. A delete closes; a truncate closes all.
 
-`valid_from_pos` and `valid_to_pos` order exactly; the times are the source's word and may be missing. A row of the
-first copy has no `valid_from`: it held before we looked, nobody knows since when. So as of time t:
+`valid_from_pos` and `valid_to_pos` order exactly; the times are the source's word and may be missing. So as of time t:
 `(valid_from IS NULL OR valid_from <= t) AND (is_current OR valid_to > t)`.
 """
 
@@ -35,8 +33,10 @@ VERSION = (
     pa.field("__op", pa.string()),  # of the change that opened it
 )
 NAMES = tuple(field.name for field in VERSION)
-STANDING = -2  # `__seq` of a version that stood before: it comes before the changes of its own position
-OWN = (EXPORTED_AT.name, ROW_HASH.name)  # Rivet's, not the row's: a later export of the same row is no new state
+# `__seq` of a version that stood before: it comes before the changes of its own position.
+STANDING = -2
+# Rivet's, not the row's: a later export of the same row is no new state.
+OWN = (EXPORTED_AT.name, ROW_HASH.name)
 
 
 def versioned(
@@ -71,6 +71,8 @@ def versioned(
         keys = changes.select(*map(col, key)).distinct().alias("t")
         same = same_key(key, "b", "t", null_keys=null_keys)
         mine = open_.join(keys, same, "left_semi")
+        # Closed versions never change again, and open ones of other keys are copied: only touched keys pass the windows
+        # below.
         untouched = base.where("NOT is_current").unionByName(open_.join(keys, same, "left_anti"))
     standing = mine.select(
         F.col("valid_from_pos").alias("__pos"), F.lit(STANDING).cast("long").alias("__seq"),
@@ -85,6 +87,7 @@ def opened(copy: DataFrame, columns: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F  # Spark
 
     given = {"valid_from_pos": F.col("__pos"), "is_current": F.lit(True), "__op": F.col("__op")}
+    # A row of the first copy has no `valid_from`: it held before we looked, nobody knows since when.
     none = {name: F.lit(None).cast("timestamp") for name in ("valid_from", "valid_to")}
     cells = {**given, **none, "valid_to_pos": F.lit(None).cast("string")}
     return copy.select(*(cells[name].alias(name) for name in NAMES), *map(col, columns))
@@ -104,6 +107,8 @@ def _moments(rows: DataFrame, line: WindowSpec, truncates: Sequence[Truncate]) -
     from pyspark.sql import functions as F  # Spark
 
     is_standing = F.col("__seq") == STANDING
+    # A transaction is one moment: of several changes to a key in it the last one counts, so a version that began and
+    # ended inside it never was.
     is_last = F.coalesce(F.lead("__pos").over(line) != F.col("__pos"), F.lit(True))
     moments = rows.withColumn("__last", is_last).where(is_standing | F.col("__last")).drop("__last")
     if not truncates:
@@ -140,13 +145,11 @@ def _places(truncates: Sequence[Truncate]) -> Column:
 def _chain(
     rows: DataFrame, key: Sequence[str], columns: Sequence[str], truncates: Sequence[Truncate], own: Collection[str]
 ) -> DataFrame:
-    """Make versions of standing ones and changes, by key: each holds until the next one, or the next truncate.
-
-    All windows have one order, so rows are brought together and sorted once.
-    """
+    """Make versions of standing ones and changes, by key: each holds until the next one, or the next truncate."""
     from pyspark.sql import Window  # Spark
     from pyspark.sql import functions as F  # Spark
 
+    # All windows have one order, so rows are brought together and sorted once.
     line = Window.partitionBy(*map(col, key)).orderBy("__pos", "__seq")
     moments = _moments(rows, line, truncates)
     told = [col(name) for name in columns if name not in own]

@@ -48,8 +48,10 @@ MB = 1024 * 1024
 PART_BYTES = 128 * MB  # what a part aims at
 SPREAD_BYTES = 16 * MB  # below it a part is not worth a core of its own
 SHUFFLE_BYTES = 4 * MB  # of compressed input per shuffle partition: tens of MB in memory, sorted without a spill
-COMPILED_BYTES = 8 * MB  # below it Spark compiles for longer than the compiled code saves
-UNKNOWN = "unchanged_unknown"  # kind of special value: the log said `as before`, and nobody knows what that was
+# Below it Spark compiles for longer than the compiled code saves.
+COMPILED_BYTES = 8 * MB
+# Kind of special value: the log said `as before`, and nobody knows what that was.
+UNKNOWN = "unchanged_unknown"
 
 # These jobs move rows through the JVM, unlike those of `spark.TASK_CONF`.
 CONF: Mapping[str, str] = {
@@ -129,6 +131,7 @@ def session_for(runtime: SparkRuntime, size_bytes: int) -> SparkSession:
     session = runtime.session()
     if runtime.settings.remote:
         return session
+    # A session of its own: these settings would change the plans of whoever else uses this Spark.
     session = session.newSession()
     partitions = max(runtime.parallelism, -(-size_bytes // SHUFFLE_BYTES))
     compiling = {} if size_bytes >= COMPILED_BYTES else TASK_CONF
@@ -192,6 +195,7 @@ def stage(
         standing=standing_parts(kept, todo.base.parts if todo.base else ()),
         measures=sum((result.measures for result in results), measures_of(kept)),
         schema_ipc=schema_of(extract).serialize().to_pybytes(),
+        # The fence of the swap: the version of the manifest that these changes were put onto.
         previous=todo.fence,
         started_at=started,
         seconds={"apply": time.monotonic() - clock},
@@ -255,6 +259,7 @@ def pieces_of(written: Sequence[TaskReport], kept: Sequence[Piece], *, columns: 
     """Describe the pieces of a version; () where one has no range, or all would be more than a manifest should hold."""
     filled = [each for each in written if each.result.parts]
     spans = [each.span for each in filled]
+    # Without pieces the next version is written whole: dearer, and never wrong.
     if None in spans or (len(filled) + len(kept)) * columns > MOST_SUMS:
         return ()
     return (*kept, *(piece_of(each.result, each.span) for each in filled if each.span is not None))
@@ -263,6 +268,7 @@ def pieces_of(written: Sequence[TaskReport], kept: Sequence[Piece], *, columns: 
 def _run(job: Callable[[Extract], DataFrame], extract: Extract, runtime: SparkRuntime) -> list[TaskReport]:
     """Write in as many tasks as the extract has chunks; what they tell, in order."""
     tag = f"rivet-{uuid.uuid4().hex}"
+    # Held by the driver too, so that no sweep takes the folder away between two tasks of this machine.
     with scratch.held(scratch.folder_of(extract.run_id)):
         try:
             return _results(job, extract, runtime, tag)
@@ -281,10 +287,13 @@ def _results(
 
     try:
         with runtime.tagged(tag):
+            # A row per chunk with a result, never rows of the table: those stay in the tasks, which write them.
             rows = job(extract).collect()
     except (PySparkException, Py4JError) as error:
         raise _job_failed(extract, str(error)) from None
     if fault := next((json.loads(row["body"]) for row in rows if not row["done"]), None):
+        # The first fault as the task met it, with its class: whether to retry is decided by that, not by Spark's
+        # wrapping.
         raise rebuild(fault)
     told = [TaskReport(result_of(row["body"]), json.loads(row["body"]).get("span")) for row in rows]
     return sorted(told, key=lambda each: each.result.chunk)
@@ -294,7 +303,8 @@ def _clear(extract: Extract) -> None:
     """Remove what this run staged, also what tasks staged that could not tell any more; others' stays."""
     root = extract.destination.root(extract.export)
 
-    def others() -> Iterator[str]:  # asked after the listing: a run that began since keeps what it has
+    # Asked after the listing: a run that began since keeps what it has.
+    def others() -> Iterator[str]:
         yield from root.staged_runs() - {extract.run_id}
 
     try:

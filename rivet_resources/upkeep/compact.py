@@ -3,9 +3,7 @@
 Belongs here: `compact`, and the manifest it swaps in. Not here: what is joined (`plan.py`), writing the joined parts
 (`rewrite.py`), removing what was replaced (`sweep.py`).
 
-No cursor moves and no row is read from a source. Windows that are joined stand behind one manifest, that of the first:
-it reaches from where the first starts to where the last ends, and hides the others, which stay, like the replaced
-parts, until nobody can be reading them any more.
+No cursor moves and no row is read from a source.
 """
 
 from __future__ import annotations
@@ -82,6 +80,8 @@ def compact(join: PlannedJoin, site: CompactSite, *, there: Collection[Supersede
         PartCorrupt: a part is not as it was committed, or the joined one not as its parts; nothing is changed.
     """
     root, step = site.root, site.step
+    # The fence is taken before anything is written, so a window that is committed meanwhile makes the swap fail, not
+    # vanish.
     expected = _head_version(join, root)
     step("stage")
     written = rewrite(
@@ -95,16 +95,24 @@ def compact(join: PlannedJoin, site: CompactSite, *, there: Collection[Supersede
     with _taken_back(written, root=root):
         step("record")
         retired = record_of(join, written, site)
+        # Before any effect: whatever happens from here on, the place itself says what was brought and what may go.
         root.put(retired.path, retired.content)
         if len(join.windows) > 1:
+            # From now on a run must look for windows that begin inside a joined one (`supersede.refuse_inside`), which
+            # costs a request that a place without a compaction is spared.
             root.put(JOINED, JOINED_TEXT)
         step("parts")
         publish_parts(tuple(each.part for each in written), root=root)
         step("proof")
+        # At the destination and under their final names: what is proved is what readers will get.
         prove(join, written, manifest, root=root)
+        # The last moment before the swap: reading back may have taken longer than a lease lasts.
         site.prove_lease()
         _refuse_changed(join, root)
         step("manifest")
+        # Windows that are joined stand behind one manifest, that of the first: it reaches from where the first starts
+        # to where the last ends, and hides the others. These stay, like the replaced parts, until nobody can be reading
+        # them any more.
         _swap(manifest, expected=expected, root=root)
     step("success")
     if marked_window(manifest.window_folder, root=root) in (None, *(each.window for each in join.windows)):
@@ -158,6 +166,7 @@ def _taken_back(written: Sequence[JoinedPart], *, root: Root) -> Iterator[None]:
     """Remove what was brought when it is certain that no manifest names it; else the record says what is left."""
     try:
         yield
+    # After any other error the swap may have come through, and the parts may be what readers see.
     except (WindowTaken, PartCorrupt):
         root.discard(each.part for each in written)
         root.delete([each.part.path for each in written])
@@ -231,7 +240,8 @@ def joined_manifest(
     sums = _joined_sums(join)
     if join.is_whole and sums is not None and _differ(made.checksums, sums, join, site.format):
         raise _differs(join, "have other sums over their columns than the manifests say")
-    if join.is_whole and sums is None and not is_text(site.format):  # which gives only some columns back
+    # A text format gives only some columns back.
+    if join.is_whole and sums is None and not is_text(site.format):
         sums = made.checksums or None
     extractions = [each.source.extraction for each in join.windows]
     counts = [each.source_row_count for each in extractions]
@@ -240,6 +250,7 @@ def joined_manifest(
         "source_row_count": None if None in counts else sum(each or 0 for each in counts),
     })  # fmt: skip
     supersedes = {
+        # Only what is still there: else each compaction would carry the names of all windows there ever were.
         *(entry for each in join.windows for entry in each.supersedes if entry in there),
         *(each.entry for each in join.windows[1:]),
     }
@@ -311,6 +322,8 @@ def joined_cursor(join: PlannedJoin) -> ManifestCursor | None:
         return first
     cursors = [each.cursor for each in join.windows if each.cursor is not None]
     low = [edge_of(each.low_edge) for each in cursors if each.low == first.low]
+    # The rows of the end's very value come from every window that ended or began there: the next run leaves out all of
+    # them.
     high = [edge_of(each.high_edge) for each in cursors if each.high == last.high != each.low]
     high += [edge_of(each.low_edge) for each in cursors if each.low == last.high != first.low]
     return first.model_copy(update={

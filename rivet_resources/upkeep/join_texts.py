@@ -2,10 +2,6 @@
 
 Belongs here: CSV and NDJSON, compressed or not, and the proof that nothing but the lines is in the joined file. Not
 here: parts whose cells come back exactly (`rewrite.py`).
-
-A text that is read and written again need not be the same text, so its bytes are copied: of CSV without the header of
-each part but the first. Read again, the joined file must hold exactly these bytes and as many records; the sums of the
-cells that a reader of the format gives back are taken too, and compared at the destination.
 """
 
 from __future__ import annotations
@@ -46,10 +42,13 @@ class JoinedText:
             PartCorrupt: it does not begin with the header of the schema, or its compressed bytes are damaged.
         """
         with counted(part) as text:
+            # A part of other columns, in another order or with another header, would shift every cell behind it.
             if text.read(len(self._writer.head)) != self._writer.head:
                 raise PartCorrupt(f"Part {part.name} does not begin with the header of its columns.")
             for block in iter(lambda: text.read(BLOCK), b""):
                 self._writer.append(block)
+                # A text that is read and written again need not be the same text, so its bytes are copied, and proved
+                # to be the same.
                 self._digest.update(block)
         if self._sums is not None:
             found = exact_sums(part, self._form, self._schema)
@@ -67,6 +66,8 @@ class JoinedText:
         Raises:
             PartCorrupt: it is not what was put in.
         """
+        # Read again, the joined file must hold exactly these bytes and as many records; the sums of the cells that a
+        # reader of the format gives back are taken too, and compared at the destination.
         self._writer.close()
         digest = xxhash.xxh3_128()
         with counted(self._file) as text:

@@ -2,13 +2,10 @@
 
 Belongs here: what may be joined and what is worth it. Not here: writing, proving and swapping (`compact.py`).
 
-A window that a run may replace by itself (of a time, a value, a snapshot, all) is joined only within itself. Windows of
-a chain (`after=`) are joined with their neighbours too, as long as they look alike: the first gives its name and where
-it starts, the last where it ends. Never among them: the window at the end of the chain, which holds the position and
-which a run after a crash replaces; and the first window of a log, by whose run its mirrors know their beginning.
+A window that a run may replace by itself (of a time, a value, a snapshot, all) is joined only within itself. Never
+among them: the window at the end of the chain, which holds the position and which a run after a crash replaces; and the
+first window of a log, by whose run its mirrors know their beginning.
 
-A window that is larger than all that would join it stays alone, so what is joined again and again grows by doubling:
-each row is written O(log n) times.
 """
 
 from __future__ import annotations
@@ -130,6 +127,8 @@ def settled(manifests: Mapping[str, Manifest]) -> tuple[Manifest, ...]:
     """
     end = resolve_cursor(manifests)
     return tuple(
+        # Never the window at the very end of the chain: it holds the position, and a run after a crash replaces it by
+        # its name.
         each for each in in_order(manifests)
         if each.cursor is not None and each.cursor.high is not None and end not in (each.cursor.low, each.cursor.high)
     )  # fmt: skip
@@ -141,6 +140,8 @@ def _start(manifest: Manifest) -> object:
 
 def _chain_joins(manifests: Mapping[str, Manifest], policy: CompactPolicy) -> Iterator[PlannedJoin]:
     """Walk a chain, and close a join where the next window does not fit it."""
+    # Windows of a chain (`after=`) are joined with their neighbours too, as long as they look alike: the first gives
+    # its name and where it starts, the last where it ends.
     waiting: list[Manifest] = []
     for each in (*settled(manifests), None):
         if each is not None and _is_joinable(each, policy):
@@ -162,6 +163,8 @@ def _chain_joins(manifests: Mapping[str, Manifest], policy: CompactPolicy) -> It
 def _join_of(windows: Sequence[Manifest], policy: CompactPolicy) -> PlannedJoin | None:
     """Join what is worth it; None where nothing is."""
     windows = list(windows)
+    # A window that is larger than all that would join it stays alone, so what is joined again and again grows by
+    # doubling: each row is written O(log n) times.
     while len(windows) > 1 and windows[0].size_bytes > sum(each.size_bytes for each in windows[1:]):
         windows.pop(0)
     if len(windows) < 2 or max(len(windows), sum(each.part_count for each in windows)) < policy.min_parts:
@@ -183,7 +186,9 @@ def _within(manifest: Manifest, policy: CompactPolicy) -> PlannedJoin | None:
 
 def _is_joinable(manifest: Manifest, policy: CompactPolicy) -> bool:
     """Return whether a window of a chain may become part of another one."""
+    # Mirrors know their beginning by the run of this window: under another run id they would all be built anew.
     is_start_of_log = is_log(manifest) and manifest.window == START
+    # Chunks can be compared and repaired by themselves, dead letters read again: a joined window could do neither.
     is_plain = not manifest.chunks and manifest.quarantine is None and manifest.applied is None
     is_settled = manifest.finished_at <= policy.before and manifest.format == policy.format
     return is_plain and is_settled and not is_start_of_log
@@ -218,6 +223,7 @@ def _places(
     for part, schema in parts:
         key = (schema, part.chunk, part.partition)
         place = latest.get(key)
+        # Changes must stay in the order of their log, also across the borders of parts.
         if in_sequence and place is not None and place != len(bins) - 1:
             place = None
         if place is None or sum(each.size_bytes for each in (*bins[place], part)) > policy.target_bytes:

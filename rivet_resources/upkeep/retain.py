@@ -2,10 +2,6 @@
 
 Belongs here: the rule over manifests, and taking windows away. Not here: what `keep:` means in YAML
 (`rivet_assets/blocks/upkeep.py`), removing the files when readers are done with them (`sweep.py`).
-
-Windows of time and snapshots are as old as what they cover; windows of a chain as old as their commit, and only its
-beginning is dropped, never a window out of its middle. The newest window always stays: it holds the position, and a
-folder without any window would read as one that was never published.
 """
 
 from __future__ import annotations
@@ -32,6 +28,9 @@ from rivet_resources.upkeep.plan import in_order, settled
 DAY = timedelta(days=1)
 
 
+# Windows of time and snapshots are as old as what they cover; windows of a chain as old as their commit, and only its
+# beginning is dropped, never a window out of its middle. The newest window always stays: it holds the position, and a
+# folder without any window would read as one that was never published.
 def outdated_windows(
     manifests: Mapping[str, Manifest],
     keep: Retention,
@@ -56,10 +55,12 @@ def outdated_windows(
     moments: dict[str, set[datetime]] = {}
     for each, at in ages:
         moments.setdefault(_split_of(each), set()).add(at)
+    # By moment, not by window: of a day with a window of time for each value all stay, or all go.
     kept = {split: _kept(found, keep, now) for split, found in moments.items()}
     found = [each for each, at in ages if at not in kept[_split_of(each)]]
     if is_chain:
         found = _beginning(found, manifests, applied)
+    # A joined window stays until those that it hides are gone: without it readers would see them again.
     return tuple(each for each in found if not set(each.supersedes) & set(there))
 
 
@@ -99,6 +100,7 @@ def _beginning(found: Sequence[Manifest], manifests: Mapping[str, Manifest], app
     }
     chosen: list[Manifest] = []
     for each in in_order(manifests):
+        # Never out of the middle: the chain would be two, and nobody could say where it ends.
         if each.window not in wanted & loose:
             break
         chosen.append(each)
@@ -146,6 +148,7 @@ def drop(windows: Sequence[Manifest], manifests: Mapping[str, Manifest], site: R
         root.put(JOINED, JOINED_TEXT)
     step("manifests")
     for each in windows:
+        # Before each one: dropping a thousand windows takes longer than a lease lasts without a beat.
         site.prove_lease()
         found = window_manifest(root, Window(each.window))
         if found is None or found[0].entry != each.entry:
@@ -153,6 +156,7 @@ def drop(windows: Sequence[Manifest], manifests: Mapping[str, Manifest], site: R
                 f"Window {each.window} of export {each.export_name} was committed anew while it was to be dropped; it "
                 f"stays. The next retention looks at it again."
             )
+        # The manifest only: its parts stay for readers that have opened them, and are swept by the record.
         root.delete([each.path])
     step("success")
     gone = {each.window for each in windows}

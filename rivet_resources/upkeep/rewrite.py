@@ -40,7 +40,8 @@ from rivet_resources.write.file_checksums import checksums
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles, part_path
 
-FETCH_THREADS = 8  # an object store answers each part in tenths of a second; so many copies lie here at once
+# An object store answers each part in tenths of a second; so many copies lie here at once.
+FETCH_THREADS = 8
 COPY_BYTES = 1 << 20
 NAMED_BY_POSITION = re.compile(rf"(?P<stem>{CHANGE_STEM.pattern})_")
 
@@ -96,6 +97,7 @@ def _extract(join: PlannedJoin, site: RewriteSite, *, export: str, count: int) -
         source=None,  # type: ignore[arg-type]  # nothing is read from one
         destination=site.destination,
         format=site.format,
+        # No source is read, so there is nobody to be gentle to.
         pace=pace(None, Tuning(profile="fast")),
         consistency=head.consistency,
         part_prefix=_prefix(join.groups),
@@ -105,6 +107,8 @@ def _extract(join: PlannedJoin, site: RewriteSite, *, export: str, count: int) -
 def _prefix(groups: Sequence[PartGroup]) -> str:
     """Return how parts of changes are named, by where they start; '' where parts are named by their export."""
     names = (part.path.rpartition("/")[2] for group in groups for part in group.parts)
+    # Parts of changes sort by their names as they do by their positions, and a joined one has to take its place among
+    # them.
     found = (NAMED_BY_POSITION.match(name) for name in names)
     return next((match["stem"] for match in found if match), "")
 
@@ -173,6 +177,8 @@ def _at_hand(parts: Sequence[ManifestPart], root: Root, folder: Path) -> Iterato
             yield part, here
         return
     with ThreadPoolExecutor(FETCH_THREADS) as pool:
+        # Some ahead, in order: a store answers in tenths of a second, and the disk holds four parts and not all of
+        # them.
         coming = deque(pool.submit(fetch, number) for number in range(min(FETCH_THREADS, len(parts))))
         for number, part in enumerate(parts):
             copy = coming.popleft().result()
@@ -209,6 +215,7 @@ def _refuse_other_bytes(part: ManifestPart, file: Path, site: RewriteSite) -> No
     Raises:
         PartCorrupt
     """
+    # Before a row is read: joining a damaged part would give the damage a good checksum of its own.
     if _md5(file) != part.content_md5:
         raise PartCorrupt(
             f"Part {part.path} at {site.root.uri} is not the one that was committed; nothing was joined. "

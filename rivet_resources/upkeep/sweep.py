@@ -45,13 +45,18 @@ def sweep_retired(
     now, alive = datetime.now(UTC), nonces_of(living)
     hidden = collect_superseded(manifests)
     named = {part.path for each in manifests if each.entry not in hidden for part in each.files}
+    # What one record may remove, another may still have to keep: a part that was produced by one swap and replaced by
+    # the next.
     kept = {path for _, each in records if each.until > now for path in each.parts}
     removed = waiting = 0
     for path, each in records:
+        # Between its record and its swap a compaction has brought parts that no manifest names yet.
         if nonce_of(each.run_id) in alive:
             waiting += len(each.parts)
             continue
         strays = [file for file in each.produced if file not in named | kept]
+        # All that should have been replaced is still named: the swap did not happen, so the record has nothing to wait
+        # for.
         never_came = bool(each.parts) and named.issuperset(each.parts)
         is_due = each.until <= now
         gone = [file for file in each.parts if file not in named | kept] if is_due else []

@@ -33,8 +33,7 @@ class FollowedFile:
     """Reads a file back while it is written, so that a part of gigabytes is not read from its start when it is whole.
 
     Bytes that were read are not looked at again, but for the first ones: a format that goes back to fill in its head is
-    found out, and read anew. What is read comes from the page cache; the hashes release the interpreter's lock, so the
-    next rows are encoded meanwhile.
+    found out, and read anew.
     """
 
     def __init__(self, file: Path) -> None:
@@ -58,10 +57,13 @@ class FollowedFile:
             return
         self._asked = written
         self._wait()
+        # What is read comes from the page cache; the hashes release the interpreter's lock, so the next rows are
+        # encoded meanwhile.
         thread = threading.Thread(target=self._try_read, name="rivet-checksums", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the system gives none: `finish` reads all
+        except RuntimeError:
+            # The system gives none: `finish` reads all.
             return
         self._thread = thread
 
@@ -77,6 +79,8 @@ class FollowedFile:
         if self._head != self._first_bytes():
             self._begin()
         self._read()
+        # A page cache that gave other bytes than the disk has is not found here; that is what the store's own MD5 is
+        # for.
         if self._size != self._file.stat().st_size:
             raise PartCorrupt(
                 f"Part {self._file.name} has {self._file.stat().st_size} bytes, {self._size} were read. Run again."

@@ -3,10 +3,7 @@
 Belongs here: the task's tally and the driver's count of duplicates. Not here: what the numbers must be
 (`rivet_assets/run/judge/quality.py`); the source is never asked a second time for any of them.
 
-Uniqueness is decided on 128 bits per cell. Integers, dates, times, floats, decimals and UUIDs keep all their bits
-(mixed, so that they spread evenly); text and binary cells are hashed with XXH3-128, where two different cells meet
-once in 10^20 for a billion rows. Every sidecar file holds distinct cells only, with the duplicates seen inside it as
-a number in front: so a value that fills a whole table costs sixteen bytes a file, and memory stays bounded.
+Uniqueness is decided on 128 bits per cell.
 """
 
 from __future__ import annotations
@@ -104,6 +101,8 @@ class Tally:
         self._retries += page.retries
         self._longest_ms = max(self._longest_ms, page.statement_ms)
         for field, column in zip(self._schema, page.table.columns, strict=True):
+            # The file's schema promises no NULL, and readers skip the test: one NULL in it would be read as whatever
+            # lies there.
             if column.null_count and not field.nullable:
                 raise ValueDoesNotFit(
                     f"Column {field.name!r} is NOT NULL in the catalog, yet {column.null_count} rows hold NULL. "
@@ -194,8 +193,11 @@ class SortedRuns:
 
     def _spill(self) -> None:
         """Write the cells in memory as one file: a pair (duplicates, distinct), then the distinct cells in order."""
+        # Sorted here, where each file is small and tasks are many: the driver then only merges.
         cells = _sort(np.concatenate(self._waiting))
         repeated = _repeats(cells)
+        # Every sidecar file holds distinct cells only, with the duplicates seen inside it as a number in front: so a
+        # value that fills a whole table costs sixteen bytes a file, and memory stays bounded.
         head = np.array([[repeated.sum(), len(cells) - repeated.sum()]], np.uint64)
         path = Path(f"{self._stem}-{len(self._files)}.u128")
         with open(path, "wb") as file:
@@ -232,12 +234,11 @@ def _row_cells(table: pa.Table) -> Cells:
 def count_duplicates(root: Root, files: Sequence[str]) -> int:
     """Count the rows beyond the first of each value, over all sidecars of one column of a window.
 
-    Reads each file once to a temporary folder on this machine, then merges bucket by bucket, so memory is one
-    file or one bucket (about 32 MB), not the table.
-
     Raises:
         PartCorrupt: a sidecar is missing or cut short.
     """
+    # Reads each file once to a temporary folder on this machine, then merges bucket by bucket, so memory is one file or
+    # one bucket (about 32 MB), not the table.
     with temporary("unique") as folder:
         runs = [_fetch(root, path, folder / f"{index}.u128") for index, path in enumerate(files)]
         duplicates = sum(int(run[0, 0]) for run in runs)
@@ -256,6 +257,7 @@ def count_missing(root: Root, files: Sequence[str], known: Sequence[Path]) -> in
     with temporary("references") as folder:
         runs = [_fetch(root, path, folder / f"{index}.u128")[1:] for index, path in enumerate(files)]
         others: list[Cells] = [np.memmap(path, "<u8", "r").reshape(-1, 2)[1:] for path in known]
+        # Both sides are cut at the same bounds, so that equal values stand in the same bucket.
         pieces = -(-max(sum(map(len, runs)), sum(map(len, others))) // BUCKET_CELLS)
         both = zip(_buckets(runs, pieces), _buckets(others, pieces), strict=True)
         return sum(_distinct(np.concatenate((mine, theirs))) - _distinct(theirs) for mine, theirs in both)
@@ -271,6 +273,7 @@ def _fetch(root: Root, path: str, local: Path) -> Cells:
     if found is None:
         raise PartCorrupt(f"{root.uri}/{path} with the cells of a unique column is gone. Run again.")
     local.write_bytes(found[0])
+    # A sidecar that is cut short would make duplicates vanish, and a rule pass that should not.
     if len(found[0]) < 16 or len(found[0]) % 16:
         raise PartCorrupt(f"{root.uri}/{path} is cut short at {len(found[0])} bytes. Run again.")
     run: Cells = np.memmap(local, "<u8", "r").reshape(-1, 2)
@@ -307,6 +310,8 @@ def _repeats(cells: Cells) -> npt.NDArray[np.bool_]:
     return marks
 
 
+# Integers, dates, times, floats, decimals and UUIDs keep all their bits (mixed, so that they spread evenly); text and
+# binary cells are hashed with XXH3-128, where two different cells meet once in 10^20 for a billion rows.
 def cell_hashes(column: pa.Array) -> Cells:
     """Return 128 bits per non-NULL cell, of shape (cells, 2): equal for equal values, in whatever chunk they stand.
 
@@ -323,7 +328,8 @@ def cell_hashes(column: pa.Array) -> Cells:
     if pa.types.is_boolean(arrow):
         column = column.cast(pa.uint8())
     if pa.types.is_boolean(arrow) or pa.types.is_integer(arrow):
-        return _mix(column.to_numpy().astype(np.uint64))  # a negative one wraps, and stays itself
+        # A negative one wraps, and stays itself.
+        return _mix(column.to_numpy().astype(np.uint64))
     if pa.types.is_temporal(arrow):
         return _mix(column.view(pa.int64() if arrow.bit_width == 64 else pa.int32()).to_numpy().astype(np.uint64))
     if pa.types.is_decimal128(arrow) or (pa.types.is_fixed_size_binary(arrow) and arrow.byte_width == 16):
@@ -371,14 +377,13 @@ def _forget_peak() -> None:
         return
 
 
-SHARED_SECONDS = 5.0  # one look took 7 ms of CPU, as much as an export without new rows may spend on a few statements
+# One look took 7 ms of CPU, as much as an export without new rows may spend on a few statements.
+SHARED_SECONDS = 5.0
 
 
 def peak_mb() -> float:
-    """Return the largest memory of this process since the chunk began, less what it shares with its parent.
-
-    Workers are forked, and pages still shared would count once in each (`engine.md`, section 9).
-    """
+    """Return the largest memory of this process since the chunk began, less what it shares with its parent."""
+    # Workers are forked, and pages still shared would count once in each (`engine.md`, section 9).
     if not sys.platform.startswith("linux"):
         # `ru_maxrss` is in bytes on macOS, and in kilobytes elsewhere (getrusage(2)).
         unit = 1 if sys.platform == "darwin" else 1024

@@ -59,9 +59,13 @@ class PartFiles:
         if self._writer is None or self._behind is None:
             self._writer, self._behind = self._open(), FollowedFile(self._local())
         self._writer.write(table)
+        # The checksums follow the writer, while the bytes are still in the page cache: a finished part need not be read
+        # again.
         self._behind.advance(self._writer.bytes_written)
         self._rows += table.num_rows
         limit = self._extract.max_file_bytes
+        # Behind the page, not inside: a page is one statement, and cutting it would give two parts a share of one
+        # retry.
         if limit is not None and self._writer.bytes_written >= limit:
             self._close()
 
@@ -83,6 +87,7 @@ class PartFiles:
         if self._first is not None:
             file, part = self._first
             self._first = None
+            # Only now is it known that there are several, and `_part0` is what the contract calls the first of them.
             self._stage(file, replace(part, path=self._path(0)))
         return self._extract.format.writer(
             self._local(), self._schema, key=self._chunk.key, limit_bytes=self._extract.max_file_bytes
@@ -105,6 +110,7 @@ class PartFiles:
 
     def _prove(self, file: Path, behind: FollowedFile) -> Part:
         """Read a finished file back: its rows, columns, size and checksums (`contract.md`, 10.1, 10.3)."""
+        # Counted by a reader, not by us: what is compared is what a consumer will find in the file.
         found = self._extract.format.rows(file, self._schema)
         if found != self._rows:
             raise PartCorrupt(

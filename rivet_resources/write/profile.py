@@ -3,12 +3,10 @@
 Belongs here: counting a chunk's pages, joining chunks. Not here: which columns (`rivet_assets/blocks/profile.py`),
 pictures (`rivet_assets/run/judge/profile_text.py`).
 
-All counts of chunks add up to exactly what one pass over all rows would give, so they are the same however a window is
-cut. Distinct values are counted exactly up to KEPT; beyond, they are estimated from the KEPT smallest of their 64-bit
+Distinct values are counted exactly up to KEPT; beyond, they are estimated from the KEPT smallest of their 64-bit
 hashes, with a standard error of 1.6 %. Source: Bar-Yossef et al., "Counting Distinct Elements in a Data Stream", 2002.
 
-The bars of a histogram are as wide as a power of two and begin at a multiple of it, so that two histograms of one
-column can be joined: neighbours are added until there are few enough. No sample is taken, and no range known before.
+No sample is taken, and no range known before.
 """
 
 from __future__ import annotations
@@ -36,7 +34,8 @@ from rivet_resources.write.checksums.cells import as_binary, is_known, raw, widt
 from rivet_resources.write.checksums.cells import plain as plain_cells
 from rivet_resources.write.checksums.xxh3 import cell_hashes, number_hashes, pair_hashes
 
-KEPT = 4096  # smallest hashes of a column; so many distinct values are counted exactly
+# Smallest hashes of a column; so many distinct values are counted exactly.
+KEPT = 4096
 WAITING_ROWS, WAITING_BYTES = 65_536, 8 << 20  # pages wait until a column is worth numpy's calls
 LONGEST = 60  # characters of a text that is shown
 
@@ -64,8 +63,10 @@ class Histogram:
             # A shift by 64 bits or more is undefined; one by 63 leaves what it would: 0, or -1 of negative numbers.
             places = (values >> min(self.exponent, 63)) - first
         else:
+            # `ldexp`, which shifts the exponent and rounds nothing; a division by a power of two may underflow.
             numbers = np.floor(np.ldexp(values, -self.exponent))
-            numbers[(numbers == 0) & (values < 0)] = -1  # too small to be told from 0 at this width
+            # Too small to be told from 0 at this width.
+            numbers[(numbers == 0) & (values < 0)] = -1
             places = (numbers - first).astype(np.int64)
         counts = np.bincount(places)
         self.bars.update({first + place: int(count) for place, count in enumerate(counts.tolist()) if count})
@@ -87,6 +88,8 @@ class Histogram:
         if self.exponent is None:
             self.exponent = finest(low, high)
         exponent = max(self.exponent, finest(low, high))
+        # Bars are as wide as a power of two and begin at a multiple of it, so narrower ones of another chunk fit into
+        # wider ones exactly: neighbours are added until there are few enough.
         known = [min(self.bars), max(self.bars)] if self.bars else []
         while True:
             ends = [number >> (exponent - self.exponent) for number in known]
@@ -105,13 +108,11 @@ class Histogram:
 
 
 def finest(low: float, high: float) -> int:
-    """Return the exponent of the narrowest bars that are tried: 0 of whole numbers, else thousands of bars, or more.
-
-    No narrower than the last bit of the largest number, so that the number of a bar is a float's whole number.
-    """
+    """Return the exponent of the narrowest bars that are tried: 0 of whole numbers, else thousands of bars, or more."""
     if isinstance(low, int):
         return 0
     largest, size = max(abs(low), abs(high)), high - low
+    # No narrower than the last bit of the largest number, so that the number of a bar is a float's whole number.
     last_bit = math.frexp(largest)[1] - 53 if largest else -1000
     if not size:
         return last_bit
@@ -153,6 +154,8 @@ class ColumnTally:
             self._bound(*(pc.min_max(cells)[end].as_py() for end in ("min", "max")))
         elif self._kind == "decimal":
             self._bound(*(canonical(pc.min_max(cells)[end]) for end in ("min", "max")))
+            # Unsafe: a decimal of 38 digits is rounded here, which moves a bar's edge and no bound: these are exact
+            # texts.
             self._count(cells.cast(pa.float64(), safe=False).to_numpy())
         elif self._kind in ("whole", "time"):
             numbers = _whole_numbers(cells)
@@ -163,6 +166,7 @@ class ColumnTally:
 
     def _floats(self, values: npt.NDArray[np.float64]) -> None:
         finite = values[np.isfinite(values)]
+        # NaN and the infinities have no bar, and would make every mean and bound one of themselves.
         self.not_finite += len(values) - len(finite)
         if len(finite):
             self._bound(finite.min().item(), finite.max().item())
@@ -191,6 +195,8 @@ class ColumnTally:
         self.has_more = self.has_more or len(merged) > KEPT
         self.hashes = merged[:KEPT]
 
+    # All counts of chunks add up to exactly what one pass over all rows would give, so they are the same however a
+    # window is cut.
     def join(self, plain: dict[str, Any]) -> None:
         """Add what another tally of the column has counted."""
         self.nulls += plain["nulls"]
@@ -331,6 +337,7 @@ def _hashes(cells: pa.Array) -> Hashes:
     """Hash cells without NULLs: equal values have equal hashes, -0.0 and 0.0 too."""
     if pa.types.is_floating(cells.type):
         numbers = cells.cast(pa.float64()).to_numpy() + 0.0
+        # All NaNs as one: their bits differ by how they came about, and a reader counts one distinct value.
         cells = pa.array(np.where(np.isnan(numbers), np.nan, numbers), from_pandas=False)
     width = width_of(cells.type)
     if width in (4, 8):

@@ -3,8 +3,7 @@
 Belongs here: sorting pages into folders within bounded memory. Not here: the files of one folder (`parts.py`), names
 (`contracts/rows/row_folders.py`).
 
-Decision: rows are kept by folder, in memory and then in scratch, and written when all have come. One writer for each
-folder would hold a row group for each; closing the oldest would make a file per page and day of a table without order.
+Decision: rows are kept by folder, in memory and then in scratch, and written when all have come.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ class FolderFiles:
     def __init__(self, folders: RowFolders, *, schema: pa.Schema, scratch: Path, make: MakeFiles) -> None:
         self.staged: list[Part] = []
         self._folders, self._schema, self._scratch, self._make = folders, schema, scratch, make
+        # One writer for each folder would hold a row group for each; closing the oldest would make a file per page and
+        # day of a table without order.
         self._held: dict[int | None, list[pa.Table]] = {}
         self._size = 0
         self._spilled: dict[int | None, list[tuple[int, int]]] = {}  # folder → (file, batch)
@@ -64,6 +65,7 @@ class FolderFiles:
 
     def finish(self) -> tuple[Part, ...]:
         """Write and stage the parts of each folder, in the order of their times, NULL last."""
+        # Mapped, not read: a folder's batches lie anywhere in these files, and only they are paged in.
         readers = [ipc.open_file(pa.memory_map(str(path))) for path in self._files]
         wanted = sorted(self._held.keys() | self._spilled.keys(), key=lambda number: (number is None, number or 0))
         for place, number in enumerate(wanted):

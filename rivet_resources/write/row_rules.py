@@ -108,6 +108,8 @@ class RowsAside:
         found: list[BrokenRows] = []
         left = np.ones(table.num_rows, np.bool_)
         for rule, bad in self._broken(table):
+            # A row counts for the first rule that it breaks, or the numbers of dead letters would not add up to their
+            # rows.
             bad &= left
             if bad.any():
                 why = WHY.get(rule.kind, f"breaks {rule.check.removeprefix('rows__')}")
@@ -120,6 +122,7 @@ class RowsAside:
             return
         for rule, count in self._rules:
             column = table.column(rule.column)
+            # Counted first, which is cheap: nearly every page breaks nothing, and no marks are made.
             if count(column):
                 yield rule, _marks(self._places[rule.check](column))
         if self._expressions:
@@ -206,6 +209,8 @@ def _operands(rule: RowRule, arrow: pa.DataType, values: Sequence[object]) -> pa
     found = []
     for value in values:
         given = pa.chunked_array([pa.array([value if isinstance(value, bool | int) else str(value)])])
+        # Cast once, to the column's own type: a cell is then compared as it is, and a value that has no place in the
+        # type is refused before a row is read.
         accepted = family(given.type) in ACCEPTS.get(family(arrow), ())
         cells, refused = convert(given, arrow) if accepted else (None, True)
         if refused is not None:
@@ -249,7 +254,8 @@ def _below(bound: pa.Scalar) -> Broken:
     def count(column: pa.ChunkedArray) -> int:
         cells = _cells(column)
         least = pc.min(cells)
-        if not least.is_valid or pc.greater_equal(least, bound).as_py():  # nearly always: one pass, no vector
+        # Nearly always: one pass, no vector.
+        if not least.is_valid or pc.greater_equal(least, bound).as_py():
             return 0
         return int(pc.less(cells, bound).true_count)
 

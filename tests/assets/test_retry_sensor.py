@@ -21,8 +21,8 @@ from rivet_assets.dagster.sensors.retry_sensor import (
     tick,
 )
 from rivet_assets.definitions import definitions_of
+from rivet_resources.conformance.lines import Proxy, proxied
 from tests.lab_engines import connect_postgres
-from tests.servers.listening import Proxy, proxied
 
 BLOCKS = """
 source: {type: postgres, url_env: SHOP_URL, tuning: {throttle_ms: 0, max_retries: 0, retry_backoff_ms: 1}}

@@ -14,6 +14,8 @@ from rivet_assets.config.load import load_config
 from rivet_assets.definitions import definitions_of
 from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.run.admit.scope import state_of
+from rivet_assets.upkeep import compact
+from rivet_assets.upkeep.compact import CompactedExport, JoinedWindow, Status
 from rivet_resources.commit.manifest import current_manifests
 
 BLOCK = """
@@ -97,6 +99,35 @@ def test_jobs_join_and_drop_and_say_in_figures_what_they_did(upkept: Upkept) -> 
     assert 2 == upkept.windows()
     (noted,) = state_of(upkept.config).audit_log("orders", "compact")
     assert ("Dagster, by hand", "after=start") == (noted.actor.partition(" (")[0], noted.detail["windows"])
+
+
+def test_export_whose_windows_fail_keeps_no_other_from_its_turn(
+    upkept: Upkept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is red and says which; what it did for the others is in its report."""
+    (orders, plain) = upkept.config.exports
+    other = orders.model_copy(update={"name": "other", "destination": plain.destination})
+    both = definitions_of(upkept.config.model_copy(update={"exports": (orders, other)}))
+    seen: list[str] = []
+
+    def failing(export: Any, **about: Any) -> CompactedExport:
+        seen.append(export.name)
+        status: Status = "failed" if export.name == "orders" else "joined"
+        join = JoinedWindow("", "all", status, 2, parts=2, parts_after=1, bytes=10, rows=2, text="disk is full")
+        return CompactedExport(export.name, is_dry=False, joins=(join,))
+
+    monkeypatch.setattr(compact, "compact_export", failing)
+    options = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    run = both.resolve_job_def("rivet_compact").execute_in_process(
+        run_config=options, instance=upkept.instance, raise_on_error=False
+    )
+
+    assert seen == ["orders", "other"]
+    (failure,) = [each for each in run.all_events if each.event_type_value == "STEP_FAILURE"]
+    told = failure.step_failure_data.user_failure_data
+    assert told is not None
+    assert "1 of 1 joins failed: disk is full" in str(told.description)
+    assert told.metadata["rivet/windows"].value == 2
 
 
 def test_asset_that_is_not_looked_after_is_refused_by_name(upkept: Upkept) -> None:

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from rivet_resources.conformance.lines import Proxy
 from tests.processes import Process
-from tests.servers.listening import Proxy
 from tests.servers.spark_cluster import DRIVER, Cluster, unmakeable
 
 MARKS = [

@@ -264,9 +264,9 @@ def test_recorded_answer_of_mysql_leaves_our_statements_out() -> None:
 
 def test_recorded_answer_of_sql_server_becomes_a_pressure() -> None:
     """NULLs, what a server without Always On or a user without the permission gets, are not known."""
-    row = (3, 1, 57, 32767, 1204, None)
+    row = (3, 1, 57, 32767, None)
     found = dict(zip(sqlserver_gauge.PARTS, row, strict=True))
 
-    expected = Pressure(latency_ms=1.5, active=3, lock_waits=1, connections=57, connections_limit=32767, log_waits=1204)
+    expected = Pressure(latency_ms=1.5, active=3, lock_waits=1, connections=57, connections_limit=32767)
     assert expected == pressure_of(1.5, found)
     assert {"deadlocks": 4.0} == sqlserver_gauge.digest([("number of deadlocks/sec", 4), ("unknown", 1)])

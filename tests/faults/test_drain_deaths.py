@@ -18,7 +18,19 @@ from tests.faults.shop import Shop, mysql_shop, postgres_shop
 pytestmark = [pytest.mark.faults, pytest.mark.matrix]
 
 FIRST = ["begin", "begun", "copy", "parts", "manifest", "success", "metrics", "checkpoint"]
-LATER = ["read", "part", "staged", "parts", "manifest", "success", "metrics", "checkpoint", "source", "acknowledged"]
+LATER = [
+    "read",
+    "admitted",
+    "part",
+    "staged",
+    "parts",
+    "manifest",
+    "success",
+    "metrics",
+    "checkpoint",
+    "source",
+    "acknowledged",
+]
 
 
 @pytest.fixture(params=["postgres", "mariadb", "sqlserver"])

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from rivet_resources import deadlines
+from rivet_resources.conformance.lines import Proxy, proxied
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import Session, Source, TypeRules
@@ -33,7 +34,6 @@ from tests.faults.shop import begun, mysql_shop, postgres_shop
 from tests.lab import Lab, lab_in
 from tests.lab_engines import MARIADB, POSTGRES, SQLSERVER, Engine
 from tests.servers import postgres as servers
-from tests.servers.listening import Proxy, proxied
 from tests.servers.logical import logical_database
 
 pytestmark = pytest.mark.faults

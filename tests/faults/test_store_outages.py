@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.conformance.lines import proxied
 from rivet_resources.destinations.local import Local
 from rivet_resources.state.store import open_state
 from tests import processes
 from tests.lab_engines import connect_postgres
-from tests.servers.listening import proxied
 
 pytestmark = pytest.mark.faults
 

@@ -1163,6 +1163,14 @@ CHANGES = (
         ),
     ),
     Fault(
+        "truncate_explains_a_using_behind_it",
+        "rivet_resources/engines/postgres/log/layout.py",
+        "    if any(_holds(ask, statement, values, unknown=False) for statement, values in asked):\n",
+        "    if not list(asked):\n",
+        "values that an ALTER TABLE wrote behind a TRUNCATE are the old ones in what is published, in silence",
+        ("tests/engines/postgres/test_log_untold.py::test_using_behind_a_truncate_is_refused[embedded]",),
+    ),
+    Fault(
         "poll_leaves_out_its_bound",
         "rivet_resources/poll/places.py",
         '        return f"{self.stamp} <= {literals[0]} AND NOT',
@@ -2476,8 +2484,8 @@ SPLIT = (
     Fault(
         "old_days_of_another_value_go",
         "rivet_resources/commit/supersede.py",
-        "if value_of_path(path) == ours)\n    snapshots",
-        "if True)\n    snapshots",
+        "if value_of_path(path) == ours)\n    # The new one",
+        "if True)\n    # The new one",
         "the only snapshots of a shard that is away are removed by the others' runs",
         ("tests/assets/test_snapshots_by_value.py::test_old_days_of_each_value_go_by_themselves",),
     ),

@@ -1,7 +1,7 @@
 """Apache Kafka for tests: one process in KRaft mode, from its jars.
 
-Belongs here: starting and ending it, topics, and reading them as others would. The jars come from Maven's repository
-into `KAFKA_FOLDER`; tests are skipped where they are not there.
+Belongs here: starting and ending it, topics, rights, and reading topics as others would. The jars come from Maven's
+repository into `KAFKA_FOLDER`; tests are skipped where they are not there.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ KAFKA_FOLDER = Path(os.environ.get("RIVET_KAFKA", Path.home() / ".cache/rivet-ka
 KAFKA_COMMAND = f"mvn -f .ci/kafka.xml dependency:copy-dependencies -DoutputDirectory={KAFKA_FOLDER}"
 START_SECONDS = 120
 PASSWORD = "correct-horse"
+USERS = ("rivet", "nobody")  # of SCRAM; who may do what is for `grant`
 
 
 def is_there() -> bool:
@@ -34,12 +35,19 @@ def is_there() -> bool:
 
 @dataclass
 class Broker:
-    """One running Kafka: a line without sign-in, and one with a password."""
+    """One running Kafka: a line without sign-in, and one with a password.
+
+    `certificates`: then two more, by TLS: with SCRAM, and with a certificate of the client; rights are asked for on all
+    but the plain one.
+    """
 
     folder: Path
+    certificates: Path | None = None
     port: int = field(default_factory=free_port)
     sasl_port: int = field(default_factory=free_port)
     controller_port: int = field(default_factory=free_port)
+    scram_port: int = field(default_factory=free_port)
+    mutual_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,9 +61,10 @@ class Broker:
         if not settings.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             settings.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
-            self._java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(settings)).wait(
-                60
-            )
+            users = [f"SCRAM-SHA-512=[name={user},password={PASSWORD}]" for user in USERS if self.certificates]
+            words = [word for user in users for word in ("--add-scram", user)]
+            format_words = ("format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(settings), *words)
+            self._java("kafka.tools.StorageTool", *format_words).wait(60)
         self.process = self._java("kafka.Kafka", str(settings))
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until and self.process.poll() is None:
@@ -109,6 +118,31 @@ class Broker:
             "log.cleaner.dedupe.buffer.size": "4194304",
             "log.cleaner.threads": "1",
             "background.threads": "2",
+            **(self._secured(self.certificates) if self.certificates else {}),
+        }
+
+    def _secured(self, certificates: Path) -> Mapping[str, str]:
+        """Add the lines by TLS, whose users have no right but those that are granted."""
+        here = f"127.0.0.1:{self.port},SASL://127.0.0.1:{self.sasl_port}"
+        more = f"SCRAM://127.0.0.1:{self.scram_port},MUTUAL://127.0.0.1:{self.mutual_port}"
+        pair = self.folder / "broker.pem"
+        pair.write_text((certificates / "good.key").read_text() + (certificates / "good.pem").read_text())
+        scram = "listener.name.scram.scram-sha-512.sasl.jaas.config"
+        return {
+            "listeners": f"PLAIN://{here},CONTROLLER://127.0.0.1:{self.controller_port},{more}",
+            "advertised.listeners": f"PLAIN://{here},{more}",
+            "listener.security.protocol.map": "PLAIN:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT,SCRAM:SASL_SSL,"
+            "MUTUAL:SSL",
+            "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            scram: "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(pair),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(certificates / "ours.pem"),
+            "listener.name.mutual.ssl.client.auth": "required",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
         }
 
     def _java(self, *words: str) -> subprocess.Popen[bytes]:
@@ -151,6 +185,40 @@ class Broker:
             time.sleep(0.05)
         return name
 
+    def grant(self, user: str, *rights: tuple[str, str, str]) -> None:
+        """Let a user do things: (TOPIC, GROUP, TRANSACTIONAL_ID or BROKER; its name, `x*` for a prefix; READ …)."""
+        from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+        bindings = [
+            AclBinding(
+                ResourceType[kind], name.rstrip("*"),
+                ResourcePatternType.PREFIXED if name.endswith("*") else ResourcePatternType.LITERAL,
+                f"User:{user}", "*", AclOperation[right], AclPermissionType.ALLOW,
+            )
+            for kind, name, right in rights
+        ]  # fmt: skip
+        admin = self.admin()
+        for future in admin.create_acls(bindings).values():
+            future.result(30)
+
+    def revoke(self, user: str) -> None:
+        """Take all rights of a user."""
+        from confluent_kafka.admin import (
+            AclBindingFilter,
+            AclOperation,
+            AclPermissionType,
+            ResourcePatternType,
+            ResourceType,
+        )
+
+        every = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY,
+            AclPermissionType.ANY,
+        )  # fmt: skip
+        admin = self.admin()
+        for future in admin.delete_acls([every]).values():
+            future.result(30)
+
     def remove(self, name: str) -> None:
         """Delete a topic, and wait until it is gone."""
         admin = self.admin()
@@ -190,9 +258,9 @@ class Broker:
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[Broker]:
+def broker(folder: Path, *, certificates: Path | None = None) -> Iterator[Broker]:
     """Run a Kafka of one's own."""
-    one = Broker(folder)
+    one = Broker(folder, certificates)
     try:
         one.start()
         yield one

@@ -7,6 +7,7 @@ import os
 import pickle
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,14 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rivet_resources import errors
+from rivet_resources import errors, scratch
 from rivet_resources.contracts.extract import Extract
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Spark, Tuning
 from rivet_resources.contracts.source import Page
 from rivet_resources.errors import DestinationUnreachable, RivetError, SourcePermission, UnknownColumn
+from rivet_resources.read import executor, stage
 from rivet_resources.read.executor import ROWS_DDL, TaskFailed, describe, rebuild, run_descriptors, run_in_arrow
 from rivet_resources.read.stage import Exporter, groups
+from rivet_resources.read.throttle import read_speed, tell_speed
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.state.store import State, open_state
 from tests import processes
@@ -403,7 +406,7 @@ def test_death_of_the_driver_keeps_finished_chunks(engine: str, state: State, tm
 def test_task_travels_by_reference(tmp_path: Path) -> None:
     """What a job ships is pickled by the standard library: names of this package and plain values, no closure."""
     extract = plan(tmp_path)
-    task = partial(run_descriptors, pickle.dumps(extract.only((1,))), {}, 3)
+    task = partial(run_descriptors, pickle.dumps(extract.only((1,))), {}, 3, None)
 
     arrived = pickle.loads(pickle.dumps(task))
     travelled = pickle.loads(arrived.args[0])
@@ -412,11 +415,67 @@ def test_task_travels_by_reference(tmp_path: Path) -> None:
     assert travelled.has_several_chunks  # so that the names of its parts tell chunks apart
 
 
+class FarRuntime:
+    """A cluster's runtime, of which jobs run here, and see no file of the driver."""
+
+    is_cluster, task_attempts = True, 1
+
+    def __init__(self, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.there, self.patch = there, monkeypatch
+
+    def lendable(self, extract: Extract) -> dict[str, str]:
+        """Lend nothing."""
+        return {}
+
+    def tagged(self, tag: str) -> Any:
+        """Tag nothing."""
+        return nullcontext()
+
+    def context(self) -> Any:
+        """Stand in for Spark's."""
+        return self
+
+    def parallelize(self, numbers: range, slices: int) -> Any:
+        """Take descriptors."""
+        self.numbers = numbers
+        return self
+
+    def mapPartitions(self, task: Any) -> Any:
+        """Take the task."""
+        self.task = task
+        return self
+
+    def collect(self) -> list[Any]:
+        """Run it with another folder for scratch, as on another machine."""
+        with self.patch.context() as patched:
+            patched.setattr(scratch, "folder_of", lambda run_id: self.there / run_id)
+            return list(self.task(iter(self.numbers)))
+
+
+def test_speed_travels_with_each_job_of_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the governor allows when a job begins holds for its pages, and for tasks that run on its host already."""
+    extract = plan(tmp_path, pieces=3)
+    here, there = scratch.folder_of(extract.run_id), tmp_path / "elsewhere"
+    seen = []
+    monkeypatch.setattr(executor, "run_chunk", lambda extract, chunk, *, scratch, **_: seen.append(read_speed(scratch)))
+    monkeypatch.setattr(executor, "asdict", lambda result: {})
+    monkeypatch.setattr(stage, "result_of", lambda body: body)
+    jobs = stage._Jobs(FarRuntime(there, monkeypatch), extract)  # type: ignore[arg-type]
+
+    with scratch.held(here):
+        for speed in (None, 0.25, 1.0):
+            if speed is not None:
+                tell_speed(here, speed)
+            jobs.run([0])
+
+    assert seen == [1.0, 0.25, 1.0]
+
+
 @pytest.mark.spark
 def test_secret_given_inline_is_not_in_the_plan_of_a_job(spark: SparkRuntime, tmp_path: Path) -> None:
     """Neither the plan that Spark shows nor the rows that come back hold what the source's block holds."""
     extract = plan(tmp_path)
-    task = partial(run_descriptors, pickle.dumps(extract.only((0, 1))), {}, 3)
+    task = partial(run_descriptors, pickle.dumps(extract.only((0, 1))), {}, 3, None)
     context = spark.context()
     assert context is not None
     job = context.parallelize(range(2), 1).mapPartitions(task)

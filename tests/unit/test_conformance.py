@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
+from rivet_resources import retry
 from rivet_resources.conformance import (
     CHECK_PROMISES,
     DESTINATION_PROMISES,
@@ -19,13 +21,15 @@ from rivet_resources.conformance import (
     FORMAT_PROMISES,
     STEP_PROMISES,
     PromiseBroken,
+    fake_clock,
 )
 from rivet_resources.contracts.format import FormatKeys
-from rivet_resources.contracts.settings import Settings
+from rivet_resources.contracts.settings import Settings, Tuning, pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.destinations.local import Local, LocalRoot
 from rivet_resources.engines.datagen.source import Datagen
 from rivet_resources.engines.sqlite.source import Sqlite
+from rivet_resources.errors import SourceLost
 from rivet_resources.registry import FORMATS, STEPS
 
 PAGE = pa.table({"id": [1, 2, 3, 4], "note": ["a", None, "", "ä"]})
@@ -251,3 +255,17 @@ def test_check_that_breaks_a_promise_is_found(name: str, fault: str) -> None:
     (promise,) = (each for each in CHECK_PROMISES if each.__name__ == name)
     with pytest.raises(PromiseBroken):
         promise(Blank(fault=fault), ROWS)
+
+
+def test_pauses_between_tries_pass_at_once_and_are_counted() -> None:
+    """By the clock that a test winds; behind the block they last again."""
+    paced = pace(Tuning(max_retries=3, retry_backoff_ms=30_000), None)
+
+    def fail() -> None:
+        raise SourceLost("away")
+
+    with fake_clock() as clock, pytest.raises(SourceLost):
+        retry.call(fail, pace=paced)
+
+    assert clock.pauses == [30.0, 60.0, 60.0]
+    assert retry.time is time

@@ -6,8 +6,7 @@ share a light. Not here: how a verdict is reached (`run/judge/quality.py`), the 
 Decision: one check, `columns`, tells of drift and of special values. Each check of each asset is a row that Dagster
 loads, draws and stores with each run, and both say the same: that the columns are not what they were.
 
-Decision: windows of time are reported as explicit evaluations. `AssetCheckResult` takes its partition from a run tag
-that runs over a range do not have, so its evaluations would land without one (dagster.md, section 4).
+Decision: windows of time are reported as explicit evaluations.
 """
 
 from __future__ import annotations
@@ -81,6 +80,8 @@ def evaluations(
 
     An evaluation that names no materialization, or an older one, has no colour in the UI.
     """
+    # `AssetCheckResult` takes its partition from a run tag that runs over a range do not have, so its evaluations would
+    # land without one (dagster.md, section 4).
     target = _latest(key, partition, instance)
     for verdict in verdicts:
         yield dg.AssetCheckEvaluation(

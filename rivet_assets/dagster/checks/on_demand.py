@@ -33,7 +33,8 @@ from rivet_assets.dagster.unrecorded import UnrecordedEvents
 from rivet_assets.run.judge.drain_verdicts import ChangeVerdict
 from rivet_resources.dagster.errors import translated
 
-JUDGED = {Status.SUCCEEDED, Status.FAILED}  # verdicts, whichever; the others are of checks that were only planned
+# Verdicts, whichever; the others are of checks that were only planned.
+JUDGED = {Status.SUCCEEDED, Status.FAILED}
 Judged = Callable[[dg.AssetExecutionContext], ChangeVerdict]
 Make = Callable[[dg.AssetExecutionContext], Iterator[Any]]
 ON_DEMAND = "rivet/on_demand"  # metadata of such a check
@@ -64,6 +65,8 @@ class ProvableAssets(dg.AssetsDefinition):
     @property
     def asset_and_check_keys(self) -> set[dg.AssetKey | dg.AssetCheckKey]:
         """Return what a run of this definition plans."""
+        # A launch selects all checks of its assets, and a backfill is refused whose plan lacks a check that it named:
+        # so with the assets every check is planned, and `_take_back_plan` undoes that.
         if self.keys:
             return {*self.keys, *self.check_keys}
         return {spec.key for spec in self.check_specs if ON_DEMAND in spec.metadata}
@@ -114,7 +117,8 @@ def _take_back_plan(context: dg.AssetExecutionContext) -> None:
                     table.c.asset_key.in_(sorted(keys)),
                 )
             )
-    except Exception as error:  # lights are told, not needed: a busy event log must not end an export
+    except Exception as error:
+        # Lights are told, not needed: a busy event log must not end an export.
         context.log.warning(f"Checks of this run stay planned in Dagster ({type(error).__name__}).")
 
 

@@ -71,10 +71,8 @@ def is_close_enough(found: "Reconciled", key: dg.AssetKey, instance: dg.DagsterI
 
 
 def depth_to_disprove(key: dg.AssetKey, instance: dg.DagsterInstance) -> "Depth":
-    """Return how closely one has to look to take back what `equals_source` says of an asset.
-
-    Counts are equal long before cells are: a red light of cells would turn green by a look that cannot see its cause.
-    """
+    """Return how closely one has to look to take back what `equals_source` says of an asset."""
+    # Counts are equal long before cells are: a red light of cells would turn green by a look that cannot see its cause.
     storage, check = instance.event_log_storage, dg.AssetCheckKey(key, EQUALS_SOURCE)
     # Not the latest record: that is the one of the run that asks, which plans the check.
     for record in storage.get_asset_check_execution_history(check, limit=1, status=JUDGED):

@@ -16,7 +16,8 @@ from rivet_assets.prove.validate import facts_of
 from rivet_assets.run.judge.drain_verdicts import ChangeVerdict
 from rivet_resources.prove.flaws import Validated
 
-MOST_TOLD = 5  # flaws in a sentence; all of them are in the report of `rivet validate`
+# Flaws in a sentence; all of them are in the report of `rivet validate`.
+MOST_TOLD = 5
 
 Level = Literal["ok", "warn", "fail"]
 # How an export will run (`preflight/verdict.py`), as a check says it.

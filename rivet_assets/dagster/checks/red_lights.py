@@ -62,7 +62,10 @@ class RedLights:
             with storage.index_transaction() as connection:
                 found = connection.execute(table.select().where(row)).mappings().first()
                 if found is not None:
+                    # Deleted and inserted, not updated: the row gets a number above that of the window that passed, and
+                    # the badge is the row with the highest.
                     connection.execute(table.delete().where(row))
                     connection.execute(table.insert().values({k: v for k, v in found.items() if k != "id"}))
-        except Exception as error:  # as in `on_demand`: a busy event log must not end an export
+        except Exception as error:
+            # As in `on_demand`: a busy event log must not end an export.
             self.context.log.warning(f"The badge of {check} may be green ({type(error).__name__}).")

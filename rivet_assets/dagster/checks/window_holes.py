@@ -2,9 +2,8 @@
 
 Belongs here: which windows are missing, as a verdict. Not here: asking again for those that failed (`retry_sensor.py`).
 
-Decision: by the partitions that Dagster holds for materialized, since those are what people see grey and fill by a
-backfill. One question to the instance, none to source or destination. Where `skip_empty` leaves a window unpublished,
-its verdicts say that it was looked at.
+One question to the instance, none to source or destination. Where `skip_empty` leaves a window unpublished, its
+verdicts say that it was looked at.
 """
 
 from __future__ import annotations
@@ -50,6 +49,8 @@ def windows_verdict(export: Export, key: dg.AssetKey, instance: dg.DagsterInstan
 
     Of windows of values all should be there.
     """
+    # Decision: by the partitions that Dagster holds for materialized, since those are what people see grey and fill by
+    # a backfill.
     partitions = partitions_of(export)
     assert partitions is not None
     assert export.schedule is not None
@@ -60,10 +61,12 @@ def windows_verdict(export: Export, key: dg.AssetKey, instance: dg.DagsterInstan
     due = partitions.get_partition_keys(current_time=last_tick, dynamic_partitions_store=instance)
     first = next((number for number, each in enumerate(due) if each in there), len(due))
     while 0 < first < len(due) and BESIDE in due[first] and _day(due[first - 1]) == _day(due[first]):
-        first -= 1  # values of the first day count from its first one on
+        # Values of the first day count from its first one on.
+        first -= 1
     if not export.has_days:  # no value comes before another
         first = 0
-    if export.first_snapshot is not None:  # a day that was missed can never be filled
+    # A day that was missed can never be filled.
+    if export.first_snapshot is not None:
         first = len(due) - 1
     missing = [each for each in due[first:] if each not in there]
     text = f"{len(due) - first - len(missing)} windows are there, none is missing"

@@ -78,6 +78,7 @@ def _tables(query: str, dialect: str | None) -> frozenset[str]:
         tree = sqlglot.parse_one(query, dialect=dialect)
         named = {cte.alias for cte in tree.find_all(sqlglot.exp.CTE)}
         tables = filter(_has_name, tree.find_all(sqlglot.exp.Table))
+        # A name of `WITH` hides a table of the same name, but none that is written with its schema.
         return frozenset(_spell(table, dialect) for table in tables if table.db or table.name not in named)
     return frozenset()
 
@@ -93,7 +94,8 @@ def _query_columns(query: str, names: list[str], dialect: str | None) -> dict[st
 
         tree = sqlglot.parse_one(query, dialect=dialect)
         for name in names:
-            with _parser():  # a column that the parser cannot follow, such as one of `*`, leaves the others
+            # A column that the parser cannot follow, such as one of `*`, leaves the others.
+            with _parser():
                 origins = set()
                 for node in lineage(name, tree, {}, dialect=dialect).walk():
                     table = node.expression
@@ -128,10 +130,12 @@ def _parser() -> Iterator[Any]:
         return
     logger = logging.getLogger("sqlglot")
     level = logger.level
+    # It logs what it does not understand, and such a line would show a piece of the user's query.
     logger.setLevel(logging.CRITICAL)
     try:
         yield sqlglot
-    except Exception:  # whatever the parser trips over: lineage is a picture, and must not stop an export
+    except Exception:
+        # Whatever the parser trips over: lineage is a picture, and must not stop an export.
         pass
     finally:
         logger.setLevel(level)

@@ -72,10 +72,8 @@ def describe(site: Site, attempt: Attempt) -> dict[str, Any]:
 
 
 def cursor_age(extract: Extract, at: datetime) -> float | None:
-    """Return how many seconds lie between a cursor that is an instant and now, by this machine's clock; else None.
-
-    None of times without a zone: nobody knows how far they are from ours.
-    """
+    """Return how many seconds lie between a cursor that is an instant and now, by this machine's clock; else None."""
+    # None of times without a zone: nobody knows how far they are from ours.
     cursor = extract.cursor
     column = extract.relation.column(cursor.column) if cursor is not None else None
     if cursor is None or cursor.high is None or column is None or not pa.types.is_timestamp(column.arrow):
@@ -83,6 +81,7 @@ def cursor_age(extract: Extract, at: datetime) -> float | None:
     if column.arrow.tz is None:
         return None
     try:
+        # Never below 0: the clock of the source may be ahead of ours.
         return round(max(0.0, (at - datetime.fromisoformat(cursor.high)).total_seconds()), 3)
     except ValueError:  # a year beyond Python's
         return None
@@ -102,6 +101,7 @@ def _figures(staged: Staged) -> dict[str, Any]:
         "chunks": len(extract.chunks),
         "profile": extract.pace.profile,
         "rows_read": staged.rows_read,
+        # Without the rows that an earlier run had read: this run's seconds were not spent on them.
         "rows_per_second": round((measures.rows - staged.kept.rows) / read) if read else 0,
         **{f"seconds_{step}": round(seconds, 3) for step, seconds in staged.seconds.items()},
         "pages": measures.pages,
@@ -136,9 +136,11 @@ def megabytes(size_bytes: int) -> float:
 def data_version(staged: Staged) -> dg.DataVersion:
     """Name the content: equal when the same rows were written again, so that nothing downstream needs to wake."""
     digest = hashlib.sha256(staged.schema_ipc)
+    # Sorted: which chunk ended first says nothing of the rows, and must wake nobody.
     for fingerprint in sorted(part.fingerprint for part in staged.parts):
         digest.update(fingerprint.encode())
-    if staged.extract.window.kind == "after":  # what an incremental run adds is new even if equal rows came before
+    # What an incremental run adds is new even if equal rows came before.
+    if staged.extract.window.kind == "after":
         digest.update(staged.extract.window.key.encode())
     return dg.DataVersion(digest.hexdigest()[:16])
 

@@ -17,7 +17,8 @@ from rivet_resources.contracts.extract import Staged
 
 SUMMARY = "rivet/summary"
 DETAILS = "rivet/details"
-ON_THE_PAGE = 1000  # characters; from here on Dagster shows a link instead
+# Characters; from here on Dagster shows a link instead.
+ON_THE_PAGE = 1000
 MOST_PARTS = 50  # in the details; all of them are in the manifest
 MORE = "… more under `rivet/details`"
 
@@ -61,7 +62,8 @@ def details(
         left = len(staged.parts) - MOST_PARTS
         more = f"\n\nand {left:,} more; the manifest lists all" if left > 0 else ""
         sections.append(f"**Parts**\n\n| path | rows | size |\n|---|---|---|\n{rows}{more}")
-    return dg.MarkdownMetadataValue("\n\n".join(sections).ljust(ON_THE_PAGE))  # so that it is a link, always
+    # So that it is a link, always.
+    return dg.MarkdownMetadataValue("\n\n".join(sections).ljust(ON_THE_PAGE))
 
 
 def table(facts: Mapping[str, Any]) -> str:

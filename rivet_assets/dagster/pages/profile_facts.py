@@ -15,7 +15,8 @@ from rivet_assets.run.judge.profile_text import HEADINGS, profile_rows
 from rivet_resources.contracts.rows.profile import WindowProfile
 
 PROFILE = "rivet/profile"
-MOST_PLOTTED = 20  # columns; each has two or three numbers, and a page shows them all
+# Columns; each has two or three numbers, and a page shows them all.
+MOST_PLOTTED = 20
 
 
 def profile_facts(profile: WindowProfile | None) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 Belongs here: that one observation. Not here: the table's asset before any run (`specs.py`).
 
-A catalog is read by runs only, never while definitions load, so a table that no run has read shows no columns.
-Dagster 1.13.27 shows `dagster/column_schema` of materializations and definitions, and hides an observation's: hence
-a name of our own (seen in its page, 2026-11-23).
+Dagster 1.13.27 shows `dagster/column_schema` of materializations and definitions, and hides an observation's: hence a
+name of our own (seen in its page, 2026-11-23).
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ def table_observation(
     export: Export, relation: Relation, *, source_name: str, source: Source
 ) -> dg.AssetObservation | None:
     """Return what a run tells of the one table that an export reads; None for a query, which may read several."""
+    # A catalog is read by runs only, never while definitions load, so a table that no run has read shows no columns.
     if export.table is None or not relation.is_table:
         return None
     (key,) = upstream_keys(export, source_name=source_name, source=source)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 for category in (dg.BetaWarning, dg.PreviewWarning):
     warnings.filterwarnings("ignore", category=category, module="rivet_assets")
 
-DESTINATION = "rivet/destination"  # metadata: where committed parts lie, for the IO manager; pages show its type
+# Metadata: where committed parts lie, for the IO manager; pages show its type.
+DESTINATION = "rivet/destination"
 EXPORT = "rivet/export"
 QUERY = "rivet/query"
 OF_A_COMPONENT = ("dagster/component_origin", "dagster/code_references")
@@ -74,7 +75,8 @@ def asset_spec(export: Export, *, config: RivetConfig) -> dg.AssetSpec:
 def asset_key(export: Export, *, config: RivetConfig) -> dg.AssetKey:
     """Name the asset as `translation:` says; without it [source name, export name]."""
     source_name, _ = config.source_of(export)
-    name = [key_part(part) for part in export.name.split("/")]  # <export>/<table> of several tables
+    # <export>/<table> of several tables.
+    name = [key_part(part) for part in export.name.split("/")]
     return dg.AssetKey(config.translation.key_parts(source=source_name, export=name))
 
 
@@ -123,7 +125,8 @@ def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.A
                 kinds={source.type, "table"},
                 # With its source: Dagster takes assets of one table name for one table, and links them.
                 metadata={"dagster/table_name": ".".join(key.path)},
-                group_name=f"{_word(source_name)}_tables",  # in lists and the graph they are apart from their exports
+                # In lists and the graph they are apart from their exports.
+                group_name=f"{_word(source_name)}_tables",
             )
     return list(specs.values())
 
@@ -131,13 +134,15 @@ def source_specs(exports: Iterable[Export], *, config: RivetConfig) -> list[dg.A
 def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
     facts: dict[str, Any] = {
         EXPORT: export.name,
-        DESTINATION: ObjectMetadataValue(export.destination),  # as JSON it would lie on every page
+        # As JSON it would lie on every page.
+        DESTINATION: ObjectMetadataValue(export.destination),
         "dagster/uri": export.destination.root(export.name).uri,
         "dagster/io_manager_key": LAKE,
     }
     if export.is_apart:
         facts[SHARDS] = list(export.shards or ())
-    if export.query is not None:  # in the description it would stand in lists, as raw markdown
+    # In the description it would stand in lists, as raw markdown.
+    if export.query is not None:
         facts[QUERY] = dg.MarkdownMetadataValue(f"```sql\n{export.query.strip()}\n```")
     if config.file is not None:
         line = config.line_of(export.name)

@@ -2,12 +2,6 @@
 
 Belongs here: those few facts of one load, and the list of the newest ones. Not here: everything else of a load
 (`metadata.py`), how far an export is committed (`prove/progression.py`).
-
-Decision: each load says `rivet/from` and `rivet/to`, so that the events of the asset are the timeline; Dagster 1.13.27
-plots numbers alone (`IntMetadataEntry`, `FloatMetadataEntry` in its page), so cursors that are numbers are numbers, and
-of times the width of a window and its distance to the clock are plotted. Rejected: partitions, of which a window that
-begins where the last one ended has none before it is there (a backfill would offer what cannot be asked for); a
-dynamic partition for each load, thousands a year that nobody can run again; an asset beside, which would say it twice.
 """
 
 from __future__ import annotations
@@ -31,7 +25,8 @@ if TYPE_CHECKING:
 
 MOST_WINDOWS = 10  # in the list
 RUNS_SEEN = 50  # to find so many that brought rows
-MOST_INTEGER = 2**31  # Dagster's API has integers of 32 bits; beyond, a plot has a gap
+# Dagster's API has integers of 32 bits; beyond, a plot has a gap.
+MOST_INTEGER = 2**31
 BEGINNING = "the beginning"
 Load = tuple[str, str, int, str]  # from, to, rows, when it was committed
 BAR = 12  # signs of the longest
@@ -39,6 +34,12 @@ BAR = 12  # signs of the longest
 
 def timeline_facts(export: Export, staged: Staged) -> dict[str, Any]:
     """Return where a load began and ended, as values of the cursor's own type; {} of a window without a cursor."""
+    # Decision: each load says `rivet/from` and `rivet/to`, so that the events of the asset are the timeline; Dagster
+    # 1.13.27 plots numbers alone (`IntMetadataEntry`, `FloatMetadataEntry` in its page), so cursors that are numbers
+    # are numbers, and of times the width of a window and its distance to the clock are plotted. Rejected: partitions,
+    # of which a window that begins where the last one ended has none before it is there (a backfill would offer what
+    # cannot be asked for); a dynamic partition for each load, thousands a year that nobody can run again; an asset
+    # beside, which would say it twice.
     extract = staged.extract
     if extract.cursor is None or extract.window.kind != "after":
         return {}
@@ -109,7 +110,8 @@ def _typed(text: str, kind: pa.DataType) -> Any:
             return Decimal(text)
         if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
             return datetime.fromisoformat(text)
-    except (ValueError, ArithmeticError):  # a year beyond 9999, or a value that only its database writes
+    except (ValueError, ArithmeticError):
+        # A year beyond 9999, or a value that only its database writes.
         return text
     return text
 

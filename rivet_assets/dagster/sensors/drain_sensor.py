@@ -6,9 +6,7 @@ Belongs here: when a drain is due, what a look is told as, ticks that stay short
 Decisions:
 * The position is in the checkpoint and at the source. The sensor's cursor remembers what was asked and told, to keep
   quiet; losing it costs one empty drain.
-* No `run_key`: a key made of a position is remembered for ever, failed runs included, and one failed drain would
-  block its position for good (dagster #15982).
-* An export with `schedule:` is only watched. Two triggers for one drain would hide which of them is late.
+* An export with `schedule:` is only watched.
 * Changes that nobody drains for too long turn `lag` red, whatever kept them waiting: a run that is queued, drains that
   fail, a log that cannot be looked at (`drain_wait.py`).
 * An export that cannot be looked at never keeps its neighbours from being drained: it says so, and the tick succeeds.
@@ -51,7 +49,8 @@ if TYPE_CHECKING:
 DRAIN = "rivet/drain"  # run tag: <source>/<export>
 SENSOR_SECONDS = 30
 LOOK_SECONDS = 20.0  # a sensor has about a minute in the code server
-IDLE_SECONDS = 3600.0  # drain a log without our changes this often, so that the source may forget what it kept for us
+# Drain a log without our changes this often, so that the source may forget what it kept for us.
+IDLE_SECONDS = 3600.0
 TELL_SECONDS = 120.0  # between observations of one kind; of another kind, at once
 MOST_WAIT_SECONDS = 1800.0  # between drains that keep failing
 FAILURES_COUNTED = 8
@@ -120,6 +119,8 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
     free_ended(context.instance, {pool_of(each.export, config=each.config) for each in watched})
     memory = DrainCursor.read(context.cursor)
     in_flight = _in_flight(watched, context.instance)
+    # Side by side and with a limit: one source that accepts the connection and stays silent must not use up the minute
+    # that all others share.
     looks = side_by_side({each.tag: partial(_look, each) for each in watched}, seconds=LOOK_SECONDS)
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
@@ -149,6 +150,8 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
 
 
 def _request(each: Watched) -> dg.RunRequest:
+    # No `run_key`: a key made of a position is remembered for ever, failed runs included, and one failed drain would
+    # block its position for good (dagster #15982).
     return dg.RunRequest(asset_selection=list(each.keys), tags={DRAIN: each.tag})
 
 
@@ -158,6 +161,8 @@ def _look(each: Watched) -> LogLook:
     Raises:
         StateError, CheckpointUnusable, LogBusy, SourceError and its kin.
     """
+    # Opened for each look: a code server lives for weeks, and a connection kept idle that long is one the server has
+    # lost.
     with closing(state_of(each.config)) as state:
         checkpoints = checkpoints_of(each.export, state=state, folder=each.config.folder)
         checkpoint = checkpoints.load(checkpoint_key(each.export, each.source_name))
@@ -175,22 +180,28 @@ def _not_now(
         return f"a drain is in flight: run {run_id[:8]}"
     if isinstance(seen, Exception):
         return trouble(seen)
+    # A drain of `rivet run`, or of another instance, is no run of this one: the lease tells of it.
     if seen.holder:
         return f"a drain is in flight: {seen.holder}"
     windows = limits_of(each.source).windows
     at = datetime.fromtimestamp(now, UTC)  # of whole microseconds, so later than `now` at times
     if (opens := next_opening(windows, at)) > at:
         return f"its source may not be read before {opens:%Y-%m-%d %H:%M} UTC"
+    # No drain can help: it would fail at once, each half minute. A person has to choose a new first copy.
     if seen.lost is not None:
         return f"position lost ({seen.lost.code}): it needs a new snapshot; {START_ANEW}"
+    # Two triggers for one drain would hide which of them is late.
     if each.export.schedule is not None:
         return f"its schedule ({each.export.schedule}) starts its drains"
     waiting = _backoff(each.tag, instance, now=now)
     if waiting:
         return waiting
     idle = now - before.asked_at
+    # A log without our changes is drained once in a while all the same, so that the source may forget what it kept for
+    # us.
     if not seen.has_unread and idle < IDLE_SECONDS:
         return "nothing unread"
+    # What is unread may be of tables that we do not capture: the drain found nothing, and would find nothing again.
     if _place(seen) == before.place and _has_succeeded(each.tag, instance) and idle < IDLE_SECONDS:
         return "nothing unread since the last drain"
     return ""

@@ -2,9 +2,6 @@
 
 Belongs here: since when, until when, the words. Not here: the lag itself (`run/judge/drain_verdicts.py`), asking for
 drains (`drain_sensor.py`).
-
-A queued run, a sensor whose drains all fail, a source that nobody can look at: nothing of that is a failed check by
-itself, and the bytes behind a source without a limit are none either.
 """
 
 from __future__ import annotations
@@ -26,6 +23,8 @@ if TYPE_CHECKING:
 LATE_SECONDS = 900.0  # after a drain is due: it starts in half a minute, and failed ones are tried again in minutes
 
 
+# A queued run, a sensor whose drains all fail, a source that nobody can look at: nothing of that is a failed check by
+# itself, and the bytes behind a source without a limit are none either.
 @dataclass(frozen=True)
 class Waiting:
     """Changes that nobody drained yet; times in unix seconds."""

@@ -3,8 +3,6 @@
 Belongs here: which failures are told, from a failed run's events to what is told. Not here: words
 (`notify/messages.py`), sending (`notify/notify.py`), the messages of runs that ended well, which their own process
 sends (`export_asset.py`).
-
-A run that Dagster will try again is not told yet, and one that `rivet run` started never, since that tells by itself.
 """
 
 from __future__ import annotations
@@ -28,7 +26,8 @@ NAME = "rivet_failures"
 SENSOR_SECONDS = 30
 WILL_RETRY = "dagster/will_retry"
 MOST_TOLD = 50  # exports of one run
-STOPPED = "RIVET_RUN_STOPPED"  # no step of ours failed: the process or its machine is gone
+# No step of ours failed: the process or its machine is gone.
+STOPPED = "RIVET_RUN_STOPPED"
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,8 @@ def failure_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None, suffi
 
 def tell_failure(told: Sequence[NotifiedConfig], run: dg.DagsterRun, instance: dg.DagsterInstance) -> list[str]:
     """Notify people of each export of ours that failed in a run; return lines for the log, of what could not be."""
+    # A run that Dagster will try again is not told yet, and one that `rivet run` started never, since that tells by
+    # itself.
     if run.tags.get(WILL_RETRY) == "true" or run.tags.get(STARTED_BY) == RIVET_RUN:
         return []
     lines: list[str] = []
@@ -105,6 +106,7 @@ def _endings(told: NotifiedConfig, run: dg.DagsterRun, instance: dg.DagsterInsta
     for export, event in failed.items():
         code, error = _words(event.step_failure_data)
         yield _end(export, run, took, code, error)
+    # Some step of the run did fail, ours or not: what has not run since is not told as gone.
     if events:
         return
     wanted = {key.to_python_identifier() for key in run.asset_selection or ()}
@@ -136,6 +138,7 @@ def _words(failure: Any) -> tuple[str, str]:
     if code:
         return code, str(ours.description or "")
     error = failure.error
+    # Dagster wraps what a step raised; the innermost is the one that says something.
     while error is not None and error.cause is not None:
         error = error.cause
     return "", str(error.cls_name) if error is not None and error.cls_name else "an unknown error"

@@ -66,6 +66,7 @@ class Missing:
 
     def due_at(self) -> float:
         """Return when to ask again: when it may be read, or after 1, 2, 4 … minutes, at most half an hour."""
+        # A closed reading window says when it opens; to ask each half hour until then would only fill the list of runs.
         return self.not_before or self.failed_at + min(MOST_WAIT_SECONDS, SENSOR_SECONDS * 2.0**self.failures)
 
 
@@ -91,6 +92,7 @@ class RetryCursor:
             }
             told = {str(name): (float(at), str(text)) for name, (at, text) in found.get("told", {}).items()}
             return cls(float(found["seen"]), missing, told)
+        # The cursor is decoration: rolled back, cut or lost, it costs a look at the failures of a day.
         except (ValueError, TypeError, KeyError, AttributeError):
             return cls(now - LOOK_BACK_SECONDS)
 
@@ -160,6 +162,7 @@ def retry_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None, suffix:
 def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *, now: float) -> dg.SensorResult:
     """Read the runs that failed since the last tick, and ask for what is due."""
     instance, memory = context.instance, RetryCursor.read(context.cursor, now=now)
+    # Before anything is asked for: a run that was killed keeps its slot, and the new one would wait behind it for ever.
     free_ended(instance, {each.pool for each in scheduled})
     _read_failures(scheduled, instance, memory)
     requests: list[dg.RunRequest] = []
@@ -175,6 +178,7 @@ def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *,
         requests += _requests(each, entry, instance)
         memory.missing[each.tag] = replace(entry, asked_at=now)
     known = {each.tag for each in scheduled}
+    # What is no longer in the configuration would stay in the cursor for ever.
     memory.missing = {tag: entry for tag, entry in memory.missing.items() if tag in known}
     memory.told = {tag: told for tag, told in memory.told.items() if tag in known}
     return dg.SensorResult(
@@ -218,6 +222,7 @@ def _read_failures(scheduled: Sequence[Scheduled], instance: dg.DagsterInstance,
     for record in records:
         memory.seen = max(memory.seen, record.update_timestamp.timestamp())
         run = record.dagster_run
+        # Only what nobody started by hand: who pressed the button sees the failure, and decides.
         if not any(tag in run.tags for tag in BY_ITSELF) or run.tags.get(WILL_RETRY) == "true":
             continue
         found = _failures(run.run_id, instance)
@@ -227,7 +232,8 @@ def _read_failures(scheduled: Sequence[Scheduled], instance: dg.DagsterInstance,
                 continue
             if failure.exit_code == TRANSIENT:
                 _note(each, record, memory, instance, not_before=failure.not_before)
-            else:  # it will not pass by itself: people were told
+            else:
+                # It will not pass by itself: people were told.
                 memory.missing.pop(each.tag, None)
 
 
@@ -260,7 +266,8 @@ def _note(
     began = record.start_time or record.create_timestamp.timestamp()
     ended = record.end_time or record.update_timestamp.timestamp()
     windows = tuple(_windows_of(each, record.dagster_run.tags, instance))
-    if not windows and partitions_of(each.export) is not None:  # windows that the export no longer has
+    # Windows that the export no longer has.
+    if not windows and partitions_of(each.export) is not None:
         return
     before = memory.missing.get(each.tag)
     if before is None:
@@ -320,10 +327,12 @@ def _there(each: Scheduled, entry: Missing, instance: dg.DagsterInstance) -> set
         limit=max(1, 2 * len(entry.windows)),
     ).records
     there = {record.partition_key or "" for record in records}
+    # Since the failure, not since the beginning: a run that went well before it says nothing of what failed later.
     since = datetime.fromtimestamp(entry.failed_at, UTC)
     filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.SUCCESS], updated_after=since)
     trial = f"{LIMIT}.{key_part(each.export.name.replace('/', '.'))}"
     for run in (record.dagster_run for record in instance.get_run_records(filters, limit=RUNS_SEEN)):
+        # A run with a limit reads some rows and publishes none.
         if trial in run.tags:
             continue
         if run.tags.get(ASKED_AGAIN) == each.tag or each.keys[0] in (run.asset_selection or ()):
@@ -338,6 +347,7 @@ def _not_now(each: Scheduled, entry: Missing, instance: dg.DagsterInstance, *, n
         run = record.dagster_run
         if run.tags.get(ASKED_AGAIN) == each.tag or (run.asset_selection is not None and run.asset_selection & wanted):
             return f"a run is in flight: {run.run_id[:8]}"
+    # A request may get lost between the sensor and the queue, so it is not waited for without end.
     if entry.asked_at and now - entry.asked_at < MOST_WAIT_SECONDS:
         return "it was asked for, and the run has not begun"
     left = entry.due_at() - now

@@ -107,10 +107,13 @@ def tick(asked: Sequence[AskedValues], instance: dg.DagsterInstance) -> dg.Senso
             continue
         known = instance.get_dynamic_partitions(str(each.partitions.name))
         new = [key for key in answer if key not in known]
+        # A value that is gone is no partition any more, so that no schedule empties its window; what was published
+        # stays.
         gone = [key for key in known if key not in answer]
         if new:
             changes.append(each.partitions.build_add_request(new))
             told.append(f"{each.export.name}: new values {_few(new)}")
+        # A query that finds nothing at all may be wrong, and all partitions would go at once.
         if gone and answer:
             changes.append(each.partitions.build_delete_request(gone))
         if gone:

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from rivet_resources.state.provenances import KnownProvenance
     from rivet_resources.state.store import State
 
-ADOPT = "rivet/adopt"  # run tag: "true" is what `rivet run --adopt` sets
+# Run tag: "true" is what `rivet run --adopt` sets.
+ADOPT = "rivet/adopt"
 POSITION = "its position in the change log"
 
 
@@ -52,8 +53,9 @@ class Claim(Protocol):
     def root(self) -> Root: ...
     @property
     def shard(self) -> str: ...  # '' of an export without shards
+    # The destination as configured; '' where nobody asks.
     @property
-    def place(self) -> str: ...  # the destination as configured; '' where nobody asks
+    def place(self) -> str: ...
 
 
 class RunClaim(Claim, Protocol):
@@ -94,6 +96,8 @@ class Admission:
         Raises:
             ProvenanceRefused: state or destination are of another database, table or place.
         """
+        # Windows are staged several at once, and the first to come asks for all: two that admitted together could each
+        # sweep what the other has just staged.
         with self._lock:
             if site.shard not in self._found:
                 found = read_provenance(site.source, site.source_name, session, relation)
@@ -115,11 +119,14 @@ class Admission:
     def _admit(self, site: RunClaim, found: Provenance, standing: Manifest | None) -> None:
         name, state = site.export.name, site.state
         if self.is_adopting:
+            # Before the memory is read: what lies under the bare name may be what has to be adopted.
             state.adoptions().take_all(name)
         kept = kept_as(site.export, site.shard)
         known = state.provenance(kept)
         if self.is_adopting:
             adopt(kept, found, known, standing, destination=site.place, state=state, tell=site.tell)
+            # Of shards the other one is named as well: else the next run of that one would refuse what was accepted
+            # here.
             if twins := list(_twins(site, found, known, self._found).values()):
                 state.remember(kept, found, destination=site.place, accepted=twins)
             return
@@ -157,7 +164,8 @@ def manifest_of_shard(root: ReadableRoot, shard: str) -> Manifest | None:
     """Read a manifest of one shard, of times the last; None when nothing of it is committed."""
     if not root.keeps_manifests:
         return None
-    name = shard_window(shard).file_name  # the window's own, or the end of those of its times
+    # The window's own, or the end of those of its times.
+    name = shard_window(shard).file_name
     paths = [path for path in manifest_paths(root) if path.endswith((f"/{name}", f"{BESIDE_IN_PATHS}{name}"))]
     found = next(filter(None, (read_manifest(root, path) for path in reversed(paths))), None)
     return found[0] if found else None
@@ -172,6 +180,7 @@ def any_manifest(root: ReadableRoot, *, near: Window | None = None) -> Manifest 
         near: a window of time that is about to be committed.
     """
     paths = last_paths(root, now=datetime.now(UTC), near=near) if root.keeps_manifests else ()
+    # From the end: the newest is the likeliest to stay until it is read.
     for path in reversed(paths):
         if found := read_manifest(root, path):
             return found[0]
@@ -197,6 +206,7 @@ def refuse(site: Claim, found: Provenance, known: KnownProvenance, standing: Man
         ProvenanceRefused
     """
     name, state = site.export.name, site.state
+    # The state first: it says what was read last, whatever has become of the destination.
     if known.provenance is not None and (what := difference(known.provenance, found)):
         raise ProvenanceRefused(of_state(name, state.name, what, known.provenance, found))
     refuse_destination(name, found, known, standing, root=site.root)
@@ -227,16 +237,14 @@ def refuse_same_database(site: Claim, found: Provenance, known: KnownProvenance,
 def _twins(
     site: Claim, found: Provenance, known: KnownProvenance, met: Mapping[str, Provenance]
 ) -> dict[str, Provenance]:
-    """Return the other shards that are the same database, but for those that either of the two was taken over beside.
-
-    A reset accepts what a shard was itself, so that it is the other one's name that counts.
-    """
+    """Return the other shards that are the same database, but for those that either was taken over beside."""
     twins = {}
     for each in site.export.whole.shards or {}:
         memory = site.state.provenance(kept_as(site.export, each))
         theirs = met.get(each) or memory.provenance
         if each == site.shard or theirs is None or not is_same(theirs, found):
             continue
+        # A reset accepts what a shard was itself, so that it is the other one's name that counts.
         pairs = [(theirs, known.accepted), (found, memory.accepted)]
         if not any(is_same(it, one) and it.source_name == one.source_name for one, held in pairs for it in held):
             twins[each] = theirs
@@ -255,6 +263,8 @@ def refuse_destination(
         return
     other = standing.source.provenance
     what = difference(other, found)
+    # What a user took over once stays taken over: its manifests are replaced window by window, for as long as that
+    # takes.
     if what and not is_any(other, known.accepted):
         raise ProvenanceRefused(
             f"Export {name}: {root.uri} holds rows of {other} (run {standing.run_id}), and this run reads {found}: "
@@ -305,6 +315,7 @@ def refuse_elsewhere(name: str, end: str, known: KnownProvenance, *, root: Root,
     Raises:
         ProvenanceRefused
     """
+    # By content and not by address: a bucket that was copied, or a disk mounted elsewhere, has the windows with it.
     if known.destination in ("", place) or end in evidence_at(root).reached:
         return
     raise ProvenanceRefused(

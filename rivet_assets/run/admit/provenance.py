@@ -95,8 +95,10 @@ def provenance_findings(
         read: what each export's run would read, by the name under which state and files of it are kept.
         state: None where there is no store yet.
     """
-    call = secrets.token_hex(3)  # another one may be under way in this process
+    # Another one may be under way in this process.
+    call = secrets.token_hex(3)
     dealing = _lanes([export for export in exports if read.get(export.name)])
+    # Several lanes at one destination: one by one, a hundred exports would wait for a hundred answers.
     lanes = {f"destination {call} {number}": lane for number, lane in enumerate(dealing)}
     told: dict[str, tuple[Finding, ...]] = {}
     asks = {ask: partial(_look, lane, read, state, told) for ask, lane in lanes.items()}
@@ -164,8 +166,9 @@ def _refuse(export: Export, name: str, read: ForeseenRead, state: State | None) 
     root = export.destination.on(datetime.now(UTC).date()).root(folder)
     known = KnownProvenance() if state is None else state.provenance(name)
     standing = manifest_of_shard(root, read.shard) if is_among_others else any_manifest(root)
-    if state is None or export.answers.follows_log:  # the position of a drain knows its source itself
+    if state is None or export.answers.follows_log:
         refuse_destination(name, found, known, standing, root=root)
+        # The position of a drain knows its source by itself (`drain/checkpoint_book.py`); only the place can be wrong.
         if read.end is not None:
             refuse_elsewhere(export.name, read.end, known, root=root, place=root.uri, what=POSITION)
         return

@@ -3,9 +3,7 @@
 Belongs here: what a project is called, which names a configuration keeps state under, the evidence at its destinations.
 Not here: keys (`state/scopes.py`), moving rows (`state/adoption.py`).
 
-A project is what `project:` says. Without that it is the name of the configuration's folder, not its whole path: a
-release, CI and production check one project out at different places and share its state. Beside a file of its own
-folder, the usual SQLite store, no name is needed, so that the folder may be moved and renamed.
+A project is what `project:` says. Without that it is the name of the configuration's folder.
 """
 
 from __future__ import annotations
@@ -47,7 +45,8 @@ def state_of(config: RivetConfig, *, rivet: Rivet | None = None) -> State:
     ours = _scoped(config, rivet.state(url))
     if waiting := ours.adoptions().waiting():
         _adopt_waiting(config, ours, waiting)
-    else:  # for all exports of this run: of a thousand, each would ask for all
+    else:
+        # For all exports of this run: of a thousand, each would ask for all.
         rivet.settle(config, ours)
     return ours
 
@@ -80,8 +79,12 @@ def scope_of(config: RivetConfig, state: State) -> Scope:
 
 def project_of(folder: Path, state: State) -> str:
     """Name the project of a folder: '' where the store is a file in that same folder, else the folder's name."""
+    # Beside a file of its own folder, the usual SQLite store, no name is needed, so that the folder may be moved and
+    # renamed.
     if state.file is not None and os.path.realpath(state.file.parent) == os.path.realpath(folder):
         return ""
+    # The name and not the path: a release, CI and production check one project out at different places and share its
+    # state.
     return os.path.basename(os.path.abspath(folder))
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 # Source: P. Rousseeuw, C. Croux, "Alternatives to the Median Absolute Deviation", 1993.
 TO_DEVIATION = 1.4826
 LEAST_SPREAD = 0.1  # of the median: tables that never change are allowed to, a little
-LOOKED_AT = 20  # runs per run that counts: failed and skipped ones stand between them
+# Runs per run that counts: failed and skipped ones stand between them.
+LOOKED_AT = 20
 
 
 def numbers_of(export: Export, staged: Staged, *, root: Root, state: State) -> dict[str, Bounded]:

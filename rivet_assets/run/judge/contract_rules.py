@@ -3,8 +3,7 @@
 Belongs here: from the block to rules, and how columns differ from what was agreed. Not here: the arithmetic of rules
 (`quality.py`), counting (`rivet_resources/write/row_rules.py`).
 
-Decision: names and types of all columns are one check, `contract_columns`, since they break together, and a check of
-each column would be a row that Dagster stores with each run. Rules about values are a check each.
+Rules about values are a check each.
 """
 
 from __future__ import annotations
@@ -137,6 +136,8 @@ class Breach:
 
 def columns_verdict(contract: Contract, shaped: pa.Schema, relation: Relation) -> Verdict:
     """Judge the columns that parts will have, before a row is read; names and types only."""
+    # Decision: names and types of all columns are one check, `contract_columns`, since they break together, and a check
+    # of each column would be a row that Dagster stores with each run.
     breaches = list(_breaches(contract, shaped, relation))
     blocking = any(each.blocking for each in breaches)
     text = "; ".join(each.text for each in breaches)
@@ -174,6 +175,7 @@ def type_breach(column: ContractColumn, field: pa.Field) -> str:
 
 
 def _is_of(logical: str, arrow: pa.DataType) -> bool:
+    # NUMERIC(20,0) holds whole numbers only, whatever its family is called.
     if logical == "integer" and pa.types.is_decimal(arrow):
         return bool(arrow.scale == 0)
     if logical == "array" and pa.types.is_nested(arrow):
@@ -186,6 +188,7 @@ def _is_of(logical: str, arrow: pa.DataType) -> bool:
 def is_same_native(agreed: str, native: str) -> bool:
     """Return whether a database's type is the agreed one: spelling apart, and without length, of any length."""
     one, other = _spelled(agreed), _spelled(native)
+    # Who agrees on `varchar` takes any length; who agrees on `varchar(20)` wants just that one.
     return one == other or ("(" not in one and one == other.partition("(")[0])
 
 

@@ -71,6 +71,7 @@ def lag_verdict(lag: Lag, *, rows: int = 0) -> ChangeVerdict:
 def slot_verdict(lag: Lag, *, rows: int = 0) -> ChangeVerdict:
     """Judge how much log the source keeps because of us, and whether it still means to keep it."""
     status = str(lag.facts.get("wal_status") or "")
+    # The server's own word first: it knows of a checkpoint to come, which no share of bytes tells.
     level = WAL_STATUS.get(status, "ok")
     if lag.budget is not None and level == "ok":
         level = level_of(lag.budget)
@@ -80,7 +81,7 @@ def slot_verdict(lag: Lag, *, rows: int = 0) -> ChangeVerdict:
         text += ". The log behind our position is gone: only a new snapshot helps"
     elif level != "ok":
         text += f". {ADVICE}"
-    return _verdict(SLOT_BUDGET, level, lag.held_bytes or 0, FAIL_BUDGET, rows, text, lag)
+    return _verdict(SLOT_BUDGET, level, lag.budget or 0.0, FAIL_BUDGET, rows, text, lag)
 
 
 def sequence_verdict(links: Iterable[tuple[str | None, str]], *, disorder: int, rows: int) -> ChangeVerdict:
@@ -138,6 +139,7 @@ def _breaks(links: Iterable[tuple[str | None, str]]) -> tuple[list[tuple[str, st
     """Find the stretches of the log that no window, and that more than one window holds."""
     gaps, overlaps = [], []
     reached: str | None = None
+    # Windows that hold nothing begin and end at one place, where another window may begin as well.
     for low, high in sorted(((low or "", high) for low, high in links if low != high), key=lambda link: link):
         if reached is not None and low > reached:
             gaps.append((reached, low))

@@ -87,6 +87,7 @@ class Bounded:
     def threshold(self) -> float:
         """Return the bound that is broken, else the one that is nearer."""
         known = [bound for bound in (self.low, self.high) if bound is not None]
+        # So that the line that Dagster draws is the one that the number may cross next.
         return min(known, key=lambda bound: abs(bound - (self.observed or 0)), default=0)
 
     @property
@@ -186,6 +187,7 @@ def row_errors(measures: Measures, *, allowed: float) -> Verdict:
     if refused > allowed:
         text = f"{refused} of {measures.rows_read} rows could not be exported, {allowed:g} allowed; {text}"
     facts = {"skipped": sum(measures.skipped.values()), "dead_letters": sum(measures.dead.values())}
+    # A number in any case: Dagster plots it, and infinity is none in JSON.
     limit = allowed if allowed < math.inf else measures.rows_read
     return Verdict(ROW_ERRORS, refused == 0, refused > allowed, refused, limit, measures.rows_read, text, facts)
 
@@ -218,10 +220,12 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int],
         case "row_count_max":
             return _verdict(rule, rows, rows <= rule.threshold, rows, f"{rows} rows, at most {rule.threshold:g} wanted")
         case "null_ratio_max":
+            # A column that is missing has no NULLs either, and must not pass for one without any.
             if rows and measures.nulls and rule.column not in measures.nulls:
                 return _no_column(rule, rows)
             nulls = measures.nulls.get(rule.column, 0)
-            ratio = nulls / rows if rows else 0.0  # an empty window has nothing that could be missing
+            # An empty window has nothing that could be missing.
+            ratio = nulls / rows if rows else 0.0
             text = f"{nulls} of {rows} rows have no {rule.column} ({ratio:.4g}), at most {rule.threshold:g} allowed"
             return _verdict(rule, ratio, ratio <= rule.threshold, rows, text)
         case "unique":
@@ -230,6 +234,7 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int],
             repeats = duplicates[rule.column]
             return _verdict(rule, repeats, repeats == 0, rows, f"{repeats} rows repeat a {rule.column}, 0 allowed")
         case "broken_rows":
+            # A window without rows had no page in which anything could be counted.
             if rows and rule.name not in measures.broken:
                 return _no_column(rule, rows)
             broken = measures.broken.get(rule.name, 0)
@@ -250,6 +255,7 @@ def _judge_age(rule: QualityRule, measures: Measures, at: datetime) -> Verdict:
     """Judge how old the newest row is; a window without a time has no age."""
     rows, newest = measures.rows, measures.newest.get(rule.column)
     if newest is None:
+        # That there are rows is another rule's business: an empty window is not late.
         return _verdict(rule, 0, True, rows, f"no row has a {rule.column}, so there is no age")
     age = round(at.timestamp() - newest / 1_000_000)
     text = f"the newest {rule.column} is {age} s old, at most {rule.threshold:g} s allowed"

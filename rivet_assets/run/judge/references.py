@@ -2,9 +2,6 @@
 
 Belongs here: which exports can be referenced, what is asked before a row is read, the numbers. Not here: comparing
 (`rivet_resources/prove/references.py`).
-
-Decision: what is counted are distinct values, not rows: 128 bits of each distinct value are kept in the one pass that
-writes, so neither the window nor the source is read a second time, on whatever store and in whatever format.
 """
 
 from __future__ import annotations
@@ -47,6 +44,8 @@ def missing_references(contract: Contract, staged: Staged, root: Root) -> dict[s
     Raises:
         RivetError: the other export's files cannot be read.
     """
+    # Decision: what is counted are distinct values, not rows: 128 bits of each distinct value are kept in the one pass
+    # that writes, so neither the window nor the source is read a second time, on whatever store and in whatever format.
     names = set(pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc)).names)
     return {
         f"references__{name}": _lookup(reference, staged, root)

@@ -55,6 +55,7 @@ def judge_columns(export: Export, relation: Relation, window: str, journal: Jour
         return ()
     verdict = columns_verdict(export.contract, shaped, relation)
     if blocks([verdict]):
+        # Written down here: the run ends before its window is judged, and nobody else would tell why.
         journal.judged((verdict,), Drift((), (), ()))
         raise ContractBroken(refusal(export.name, window, (verdict,)), verdicts=(verdict,))
     return (verdict,)
@@ -68,6 +69,7 @@ def judge_window(export: Export, staged: Staged, drift: Drift, *, root: Root, st
         RowRefused: an SQL text of the contract fails on the window's rows.
     """
     measures = staged.measures
+    # From 0 and not from what was found: a window without rows has no file of hashes, and breaks no rule of this kind.
     duplicates = {column: 0 for column in staged.extract.unique_columns}
     if staged.extract.row_rules.key:
         duplicates[staged.extract.row_rules.key_name] = 0

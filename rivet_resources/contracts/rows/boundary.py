@@ -7,13 +7,6 @@ and leaves out the rows that were exported already. For that each window remembe
 Belongs here: the values, and how the memory of an export moves with its cursor. Not here: finding the rows in pages
 (`read/sieve.py`), which rows a window reads (`rivet_assets/modes/incremental.py`), keeping (`state/cursors.py`,
 manifests).
-
-Where it is kept (2026-11): in the state store, in the row of the cursor and moved by the same statement, so that no
-death can part the two; and in each window's manifest, so that a lost store costs no row. A manifest may be read by
-people who must not see what a transform takes away, and an identity is a hash that can be guessed back where there are
-few values (a salt beside it would not help): so exports with transforms keep it in the store alone. With both lost the
-next run goes on behind the last value, doubles nothing, and says that it does. Rejected: rows of one value in one
-window that is replaced again and again, which would lose what the source has deleted since.
 """
 
 from __future__ import annotations
@@ -21,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-MOST_REMEMBERED = 10_000  # rows of one cursor value; 320 KB of a manifest, and of the state store
+# Rows of one cursor value; 320 KB of a manifest, and of the state store.
+MOST_REMEMBERED = 10_000
 DIGITS = 32  # of one identity
 End = Literal["low", "high"]  # of an incremental window: the cursor value it starts at, or ends at
 
@@ -40,6 +34,10 @@ class Edge:
         return Edge(rows, f"{self.ids}{other.ids}" if is_told else None)
 
 
+# Where it is kept (2026-11): in the state store, in the row of the cursor and moved by the same statement, so that no
+# death can part the two; and in each window's manifest, so that a lost store costs no row. With both lost the next run
+# goes on behind the last value, doubles nothing, and says that it does. Rejected: rows of one value in one window that
+# is replaced again and again, which would lose what the source has deleted since.
 @dataclass(frozen=True)
 class Boundary:
     """What is remembered of the rows that were exported with the committed cursor's own value.
@@ -78,6 +76,9 @@ class BoundaryEnds:
     cursor: tuple[str, ...] = ()
     low_sift: Sift | None = None  # None: every row is its own
     high_sift: Sift | None = None
+    # A manifest may be read by people who must not see what a transform takes away, and an identity is a hash that can
+    # be guessed back where there are few values (a salt beside it would not help): so exports with transforms keep it
+    # in the store alone.
     is_public: bool = False  # parts show all the cells that identities are made of, so that a manifest may have them
     before: Boundary = Boundary()  # at `low`, when the window was planned
 
@@ -98,4 +99,6 @@ def boundary_after(ends: BoundaryEnds, found: Sifted) -> Boundary:
         return Boundary(0, ends.scheme, found.high_edge if found.high_edge.rows else Edge(0, None))
     if not found.low_edge.rows:
         return ends.before
+    # The cursor stays where it is, so only the visit says that a window was committed; without it the next one would
+    # have the same name, and replace this one.
     return Boundary(ends.before.visit + 1, ends.scheme, ends.before.edge + found.low_edge)

@@ -1,7 +1,6 @@
 """How windows of one column's values, and of snapshots, are named: the partition, the window's key, its folder.
 
-`eu` of column `region` is the partition `eu`, the window `region=eu`, and its parts lie in `region=eu/`. Everything
-that a path, a store's key or Dagster would stumble over is percent-encoded, so that no two values meet.
+`eu` of column `region` is the partition `eu`, the window `region=eu`, and its parts lie in `region=eu/`.
 
 Belongs here: names, and nothing else. Not here: which values there are (`rivet_assets/modes/by_value.py`).
 """
@@ -12,11 +11,14 @@ import re
 import unicodedata
 from urllib.parse import quote, unquote
 
-NULL = "__HIVE_DEFAULT_PARTITION__"  # as Hive and Spark name the folder of rows without a value
-EMPTY = "__EMPTY__"  # an empty text; a partition must have a name
+# As Hive and Spark name the folder of rows without a value.
+NULL = "__HIVE_DEFAULT_PARTITION__"
+# An empty text; a partition must have a name.
+EMPTY = "__EMPTY__"
 OTHERS = "__OTHERS__"  # rows of every value that is not listed
 RESERVED = (NULL, EMPTY, OTHERS)
-LONGEST = 200  # bytes of `column=value` as a folder; file systems stop at 255
+# Bytes of `column=value` as a folder; file systems stop at 255.
+LONGEST = 200
 # What Dagster refuses in a partition's name, or reads as something else; and the sign that encodes it.
 NOT_OF_A_NAME = re.compile(r"%|\||\.\.\.|[\x00-\x1f\x7f]")
 SNAPSHOT_WINDOW = re.compile(r"snapshot=\d{4}-\d\d-\d\d")
@@ -31,6 +33,8 @@ def partition_of_value(value: str | None) -> str:
     """Name the partition of a value, None for NULL: the value itself, wherever that can be a name."""
     if value is None:
         return NULL
+    # Everything that a path, a store's key or Dagster would stumble over is percent-encoded, so that no two values
+    # meet.
     return NOT_OF_A_NAME.sub(lambda found: "".join(f"%{b:02X}" for b in found[0].encode()), value) or EMPTY
 
 

@@ -17,6 +17,7 @@ def explain(recipe: Recipe, chunk: Chunk, *, end: int | None) -> Explained:
     Args:
         end: of the stream; None when it has none.
     """
+    # The arithmetic of the read itself, so that what is told is what would be made.
     within, rest = parse_numbers(chunk, numbers(recipe), end)
     made = (within.high or 0) - within.low
     filtered = ", then filtered" if rest else ""

@@ -36,6 +36,7 @@ def parse_numbers(chunk: Chunk, names: tuple[str, ...], end: int | None) -> tupl
         SourceError: there is no end.
     """
     within = sql.numbers_of(chunk.where, names)
+    # A predicate that is no range of numbers is evaluated on the rows; those of all numbers have to be made for it.
     numbers_, rest = (within, "") if within is not None else (sql.Numbers(), chunk.where)
     if chunk.reader == "blocks":
         numbers_ = numbers_.narrowed(*chunk.blocks)
@@ -92,6 +93,7 @@ class Maker:
         made = rows(self.recipe, wanted).select([column.name for column in self.columns])
         table, special = self._cells.decode([made])
         page = Page(table=table, special=special, statement_ms=0.0, refused=self._cells.refused)
+        # DuckDB is opened only where a predicate says more than a range.
         if where and table.num_rows:
             page = page.take(sql.places_of(self.duckdb, table, where))
         return replace(page, statement_ms=(time.perf_counter() - began) * 1000)
@@ -118,10 +120,12 @@ def read(
     recipe = stream.recipe_at(snapshot)
     within, where = parse_numbers(chunk, numbers(recipe), stream.max_events or None)
     maker = Maker(recipe, columns, chunk=chunk.index, strict=frozenset(chunk.key))
+    # Chunks that are read side by side share the source's rate.
     rate = stream.events_per_second / chunk.abreast
     bucket = TokenBucket(rate)
     size = rows_limit(pace, columns) or pace.batch_size
-    if rate:  # about a second's worth, so that a slow stream still moves
+    # About a second's worth, so that a slow stream still moves.
+    if rate:
         size = max(1, min(size, int(rate)))
     for made, page in maker.pages(within, where=where, size=size):
         bucket.acquire(made)

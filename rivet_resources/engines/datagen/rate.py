@@ -30,6 +30,7 @@ class TokenBucket:
         self.burst = max(10.0, rate / 10) if burst is None else burst
         self.capacity = rate + self.burst
         self._clock, self._sleep = clock, sleep
+        # Full at the start: a short stream does not wait for its first rows.
         self._tokens, self._filled_at = self.capacity, clock()
 
     def try_acquire(self, count: float) -> bool:
@@ -51,13 +52,15 @@ class TokenBucket:
         waited = 0.0
         while self.rate and count > 0:
             self._fill()
+            # More than the bucket ever holds would be waited for without end.
             piece = min(count, self.capacity)
             if piece > self._tokens:
                 pause = (piece - self._tokens) / self.rate
                 self._sleep(pause)
                 waited += pause
                 self._fill()
-            self._tokens -= piece  # a sleep that ends early by a rounding is paid by the next wait
+            # A sleep that ends early by a rounding is paid by the next wait.
+            self._tokens -= piece
             count -= piece
         return waited
 

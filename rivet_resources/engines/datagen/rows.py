@@ -72,6 +72,7 @@ class Draws:
     def __init__(self, recipe: Recipe, n: Numbers) -> None:
         self.n = n
         self.clock = recipe.clock_microseconds
+        # The NULs keep the parts apart: seed 1 of one pattern must not be seed 12 of another.
         self._salt = f"{recipe.seed}\0{recipe.pattern}\0".encode()
 
     def __len__(self) -> int:
@@ -102,6 +103,7 @@ class Draws:
     def back(self, place: int, span: int) -> Numbers:
         """Draw a time within `span` microseconds before the clock, from lanes `place` and the next."""
         bits = self.lane(place) | (self.lane(place + 1) << np.uint64(32))
+        # Two lanes, since 32 bits of microseconds are little more than an hour.
         return self.clock - (bits % np.uint64(span)).astype(np.int64)
 
     def choice(self, place: int, vocabulary: Sequence[str]) -> pa.Array:
@@ -182,6 +184,7 @@ def _random(draws: Draws) -> list[pa.Array]:
 
 
 def _users(draws: Draws) -> list[pa.Array]:
+    # A place of the hash belongs to one field for good, or equal seeds would no longer make equal rows.
     first, last = draws.choice(0, words.FIRST_NAMES), draws.choice(1, words.LAST_NAMES)
     name = pc.utf8_lower(join_texts(first, ".", last))
     days = draws.clock // DAY_MICROSECONDS - draws.below(6, 3 * 365 + 1)
@@ -253,6 +256,7 @@ def _payload(draws: Draws, types: Numbers) -> pa.Array:
 
 def _metrics(draws: Draws) -> list[pa.Array]:
     places = draws.below(0, len(words.METRICS))
+    # In hundredths: whole numbers are the same on every machine, sums of doubles need not be.
     low, span = (np.array([getattr(m, name) for m in words.METRICS], dtype=np.int64) for name in ("low", "span"))
     hundredths = low[places] + draws.below(1, span[places] + 1)
     tags = join_texts(
@@ -356,6 +360,7 @@ def records(recipe: Recipe, wanted: Numbers) -> pa.RecordBatch:
 
 def fact_of(value: Any) -> Fact:
     """Type a custom field by its one value; a null is text."""
+    # Before int: Python's True is one.
     if isinstance(value, bool):
         return TRUTH
     if isinstance(value, int):

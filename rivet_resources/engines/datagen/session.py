@@ -33,8 +33,10 @@ from rivet_resources.engines.shared.columns import ColumnBuilder, Spelling
 from rivet_resources.engines.shared.names import require_expression, split_name
 from rivet_resources.errors import ConfigError, SourceError, UnknownColumn, UnknownTable
 
-SECONDS_PER_RUN, ROWS_PER_RUN = 60, 1_000_000  # of an endless stream (`connectors.md`, 5, `max_events`)
-LOOKED_AT = 50_000  # rows made at once while looking for a bound
+# Of an endless stream (`connectors.md`, 5, `max_events`).
+SECONDS_PER_RUN, ROWS_PER_RUN = 60, 1_000_000
+# Rows made at once while looking for a bound.
+LOOKED_AT = 50_000
 SAMPLE = 20_000
 
 SPELLING = Spelling(
@@ -96,6 +98,7 @@ class DatagenSession:
         key = self._key()
         return Relation(
             name=self.stream.relation,
+            # The identity of the rows stands in the relation, and so in the plan's fingerprint.
             sql=f"{sql.quote(self.stream.relation)} FOR {self._identity()}",
             columns=columns,
             is_table=True,
@@ -118,6 +121,7 @@ class DatagenSession:
         pattern = PATTERNS[self.recipe.pattern]
         if counted := numbers(self.recipe):
             return counted[:1]
+        # A custom field under the identity's name has one value in all rows.
         replaced = pattern.identity in dict(self.recipe.custom)
         return (pattern.identity,) if pattern.is_unique and not replaced else ()
 
@@ -141,6 +145,7 @@ class DatagenSession:
         """Read MIN, MAX and the number of NULLs; see the protocol."""
         names = numbers(self.recipe)
         within = sql.numbers_of(where, names)
+        # A column that `columns:` turned into another type is found by its cells, and not by arithmetic.
         if expression in names and within is not None and _is_whole(relation, expression):
             low, high = self._span(within)
             return Bounds(str(low), str(high - 1), 0) if low < high else Bounds(None, None, 0)
@@ -203,6 +208,7 @@ class DatagenSession:
         terms = [f"{quoted} > {sql.literal(after, column)}"] if after is not None else []
         note = ""
         if lag_seconds and pa.types.is_timestamp(column.arrow):
+            # Without a server there is no clock but that of the rows.
             cap = pa.scalar(self.now() - timedelta(seconds=lag_seconds), column.arrow)
             terms.append(f"{quoted} <= {sql.literal(canonical(cap), column)}")
             note = f"stayed {lag_seconds:g} s behind (cursor_lag)"
@@ -232,6 +238,7 @@ class DatagenSession:
             # Bounds are inclusive: the last number of a piece, not the first of the next.
             edges = [low + (high - low) * i // pieces - 1 for i in range(1, pieces)]
             return tuple(str(edge) for edge in dict.fromkeys(edges) if low <= edge < high - 1)
+        # Spread over all rows: values that grow with the number would otherwise all be of the beginning.
         return self._cut(relation, column, pieces, step=max(1, (high - low) // SAMPLE))
 
     def keyset_bounds(self, relation: Relation, key: tuple[str, ...], pieces: int) -> tuple[str, ...]:
@@ -245,6 +252,7 @@ class DatagenSession:
 
     def _cut(self, relation: Relation, column: Column, pieces: int, *, step: int) -> tuple[str, ...]:
         """Sort every `step`-th value and take the ones at equal distances, the last left out."""
+        # Extension types have no order in Arrow.
         if isinstance(column.arrow, pa.BaseExtensionType):
             return ()
         low, high = self._span(sql.Numbers())
@@ -255,6 +263,7 @@ class DatagenSession:
         ordered = values.drop_null().sort()
         places = [len(ordered) * i // pieces - 1 for i in range(1, pieces)] if len(ordered) else []
         bounds = dict.fromkeys(canonical(ordered[place]) for place in places if place >= 0)
+        # The greatest value bounds nothing: a piece behind it would be empty.
         last = canonical(ordered[-1]) if len(ordered) else None
         return tuple(bound for bound in bounds if bound != last)
 
@@ -264,6 +273,7 @@ class DatagenSession:
         """Cut by ranges of numbers, which are free; a predicate that says more is evaluated on the rows of each."""
         within = sql.numbers_of(where, numbers(self.recipe))
         low, high = self._span(within or sql.Numbers())
+        # No more pieces than rows, and one at least.
         pieces = max(1, min(pieces, high - low))
         edges = [low + (high - low) * i // pieces for i in range(pieces + 1)]
         return tuple(

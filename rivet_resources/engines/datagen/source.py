@@ -96,6 +96,7 @@ class Datagen(Settings):
         for name, value in custom.items():
             if not name or "\0" in name:
                 raise ValueError(f"{name!r} cannot be the name of a column")
+            # YAML's dates and other objects would become columns of types that nobody named.
             if not isinstance(value, str | int | float | list | dict | None):
                 raise ValueError(f"{name} is neither text, number, true, false, null, list nor mapping; quote it")
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -123,6 +124,7 @@ class Datagen(Settings):
         """Fix seed and clock for one run; see the protocol."""
         stream = self.stream
         name = stream.instant()
+        # The rows of such a stream are changes; a copy of its beginning has none.
         if self.cdc_mode:
             from rivet_resources.engines.datagen.log.log import EmptySession  # start
 

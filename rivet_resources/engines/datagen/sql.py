@@ -100,6 +100,7 @@ def numbers_of(where: str, names: Sequence[str]) -> Numbers | None:
     found = Numbers()
     if not where:
         return found
+    # As modes write a window that holds nothing.
     if where == "1 = 0":
         return Numbers(0, 0)
     whole = UP_TO_OR_NULL.fullmatch(where)
@@ -107,6 +108,7 @@ def numbers_of(where: str, names: Sequence[str]) -> Numbers | None:
         term = TERM.fullmatch(piece.removeprefix("(").removesuffix(")"))
         if term is None or term[1].replace('""', '"') not in names:
             return None
+        # Half-open, as ranges of numbers are here: up to and including 5 ends before 6.
         value = int(term[3])
         low = {">=": value, ">": value + 1, "=": value}.get(term[2], 0)
         high = {"<": value, "<=": value + 1, "=": value + 1}.get(term[2])
@@ -139,6 +141,7 @@ def ask(connection: duckdb.DuckDBPyConnection, page: pa.Table, statement: str) -
     """
     import duckdb  # start
 
+    # For one question: under its name the page would otherwise be held in memory until the next one.
     connection.register("page", pa.table([_as_text(column) for column in page.columns], names=page.column_names))
     try:
         return connection.sql(statement).to_arrow_table()
@@ -162,6 +165,7 @@ def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def places_of(connection: duckdb.DuckDBPyConnection, page: pa.Table, where: str) -> pa.Array:
     """Return the places of the rows of a page that satisfy a predicate, in their order."""
+    # By places and not by the rows themselves: equal rows would be taken for one another.
     place = pa.array(range(page.num_rows), pa.int64())
     numbered = page.append_column("_rivet_place", place)
     found = ask(connection, numbered, f"SELECT _rivet_place FROM page WHERE {where} ORDER BY _rivet_place")

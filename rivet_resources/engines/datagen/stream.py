@@ -37,6 +37,7 @@ class Stream:
     @property
     def relation(self) -> str:
         """Name the stream for people."""
+        # A name may hold line ends, and this one goes into messages.
         plain = re.sub(r"\s+", " ", self.name)
         return f"{self.namespace}.{plain}" if self.namespace else plain
 

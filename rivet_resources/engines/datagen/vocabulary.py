@@ -29,7 +29,8 @@ EVENT_TYPES = (
     "page_view", "click", "purchase", "sign_up", "login", "logout", "search", "add_to_cart", "remove_from_cart",
     "share",
 )  # fmt: skip
-PAGE_VIEW, CLICK, PURCHASE = range(3)  # the event types with a payload, by place
+# The event types with a payload, by place in the list above.
+PAGE_VIEW, CLICK, PURCHASE = range(3)
 SOURCES = ("web", "ios", "android", "api", "email")
 PATHS = ("/", "/products", "/cart", "/checkout", "/account", "/search", "/help", "/about")
 REFERRERS = ("https://search.example/", "https://news.example/", "https://social.example/")

@@ -30,8 +30,10 @@ from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, SourceP
 
 # A statement that waits for the lock holds up everybody behind it, so it waits for a short time, a few times.
 LOCK_SECONDS, LOCK_TRIES, PAUSE_SECONDS = 3, 4, 2.0
-READY_SECONDS = 300  # for Spark to begin all tasks; nothing is locked meanwhile
-BEGIN_SECONDS = 10  # for the tasks to begin their transactions, under the lock
+# For Spark to begin all tasks; nothing is locked meanwhile.
+READY_SECONDS = 300
+# For the tasks to begin their transactions, under the lock.
+BEGIN_SECONDS = 10
 POLL_SECONDS = 0.02
 LOCK_WAIT_TIMEOUT = 1205  # ER_LOCK_WAIT_TIMEOUT
 # ER_DBACCESS_DENIED_ERROR: LOCK TABLES is a right on databases.
@@ -39,7 +41,8 @@ FORBIDDEN = errors.PERMISSION | {1044}
 # Both servers take these; the isolation level was pinned. Only InnoDB and its kin give a snapshot.
 ONE_INSTANT = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
-_held: dict[str, tuple[Any, float]] = {}  # place → the connection of a task in this process, and when it began
+# Place → the connection of a task in this process, and when its transaction began.
+_held: dict[str, tuple[Any, float]] = {}
 
 
 def open_meeting(conn_params: ConnectionParams, meeting: Meeting, *, ended: threading.Event) -> Callable[[], float]:
@@ -65,6 +68,7 @@ class _Leader:
     def __init__(self, conn_params: ConnectionParams, meeting: Meeting, ended: threading.Event) -> None:
         self.conn_params, self.meeting, self.ended = conn_params, meeting, ended
         self.connection = connect(conn_params)
+        # Before any task is started: one that does not find `open` takes the meeting for over.
         self._ask(f"SELECT GET_LOCK('{_lock(meeting.name, 'open')}', 0)")
 
     def close(self) -> None:
@@ -77,6 +81,7 @@ class _Leader:
         self._await([f"r{number}" for number in tasks], READY_SECONDS, "began")
         if self.ended.is_set():
             return 0.0
+        # A meeting of one has nobody to agree with, so no writer is held back.
         if self.meeting.tasks > 1:
             self._lock_out_writers()
         began = time.monotonic()
@@ -84,6 +89,7 @@ class _Leader:
         self._await([f"s{number}" for number in tasks], BEGIN_SECONDS, "took their snapshot")
         if self.meeting.tasks == 1:
             return 0.0
+        # As soon as the last task has begun. An error before this line ends the connection, and the locks with it.
         self._ask("UNLOCK TABLES")
         return time.monotonic() - began
 
@@ -95,7 +101,9 @@ class _Leader:
         """
         import pymysql  # driver
 
+        # Of a query nobody knows which tables it reads, so the whole server is locked.
         one = self.meeting.relation
+        # The shortest patience: a lock that waits stands in the queue before all statements that come after it.
         self._ask(f"SET SESSION lock_wait_timeout = {LOCK_SECONDS}")
         statement = f"LOCK TABLES {one} READ" if one else "FLUSH TABLES WITH READ LOCK"
         for _ in range(LOCK_TRIES):
@@ -107,6 +115,7 @@ class _Leader:
                     raise self._forbidden(one) from None
                 if errors.code_of(error) != LOCK_WAIT_TIMEOUT:
                     raise
+            # Between two tries the queue behind us runs empty.
             if self.ended.wait(PAUSE_SECONDS):
                 return
         raise SourceLost(
@@ -129,6 +138,7 @@ class _Leader:
         Raises:
             SourceLost: they are not in time.
         """
+        # One statement for all locks, since each poll is one more round trip under the lock.
         asked = ", ".join(f"IS_USED_LOCK('{_lock(self.meeting.name, name)}') IS NOT NULL" for name in names)
         deadline = time.monotonic() + seconds
         while not self.ended.is_set():
@@ -154,11 +164,14 @@ def held(conn_params: ConnectionParams, place: str, *, on_join: Callable[[], Non
         SnapshotLost: the instant has gone by.
         SourceLost, SourceAuth, SourceError
     """
+    # One connection per task and not per chunk: the instant is lost with the transaction.
     if place not in _held:
         connection = connect(conn_params)
         try:
             _join(connection, conn_params, place)
         except BaseException:
+            # Half joined is not joined: without its connection the task's lock is gone, and the leader sees that it
+            # is.
             connection._force_close()
             raise
         on_join()
@@ -197,6 +210,7 @@ def _join(connection: Any, conn_params: ConnectionParams, place: str) -> None:
     def ask(statement: str) -> Any:
         return rows_of(connection, conn_params.comment + statement)
 
+    # Asked in one statement: between two, the leader could have gone.
     open_, go = (f"IS_USED_LOCK('{_lock(name, word)}')" for word in ("open", "go"))
     ask(f"SELECT GET_LOCK('{_lock(name, f'r{number}')}', 0)")
     while True:
@@ -207,6 +221,7 @@ def _join(connection: Any, conn_params: ConnectionParams, place: str) -> None:
             break
         time.sleep(POLL_SECONDS)
     ask(ONE_INSTANT)
+    # Only now is the snapshot taken; the leader may let go as soon as it sees this lock.
     ask(f"SELECT GET_LOCK('{_lock(name, f's{number}')}', 0)")
 
 

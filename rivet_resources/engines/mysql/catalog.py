@@ -116,6 +116,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> CatalogRows
     """
     table = _find(catalog, name)
     described = _columns_of(catalog, table, rules)
+    # From one list, so that the key and the pages mean the same columns.
     columns = _decide_types(catalog, described, rules, relation=table.label)
     key, indexed = _indexes(catalog, table, columns)
     is_stored = table.kind in ("BASE TABLE", "SYSTEM VERSIONED")
@@ -129,6 +130,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> CatalogRows
         rows_estimate=_rows(catalog, table) if is_stored else None,
         bytes_estimate=table.size if is_stored else None,
     )
+    # A view has no engine of its own, so nothing is known against it.
     is_weak = table.kind == "BASE TABLE" and table.engine not in TRANSACTIONAL
     return CatalogRows(relation, table.engine if is_weak else "")
 
@@ -157,12 +159,14 @@ def _number(text: str | None) -> int | None:
 
 def _not_found(catalog: Catalog, wanted: _Table, name: str) -> RivetError:
     """Return why the catalog shows no such table: it is not there, or this user may not see it."""
+    # The catalog shows nobody a table that he has no right on; asking for it tells the two cases apart.
     try:
         catalog.prepare(f"SELECT 1 FROM {wanted.sql}", doing=f"looking up table {name}")
     except SourcePermission:
         return _denial(catalog, wanted)
     except SourceError:
         pass
+    # Names that differ in case only come first: on a server that compares names exactly they are the usual mistake.
     rows = catalog.ask(wanted.fill(NAMES), doing=f"looking up table {name}")
     labels = {f"{row[0]}.{row[1]}": str(row[1]) for row in rows}
     same = [label for label, bare in labels.items() if bare.lower() == wanted.name.lower()]
@@ -182,10 +186,12 @@ def _columns_of(catalog: Catalog, table: _Table, rules: TypeRules) -> list[Descr
     """Read the columns that `SELECT *` gives, and the invisible ones that the user lists."""
     doing = f"reading the columns of {table.label}"
     try:
+        # Described by LIMIT 0: the server expands the star and reads no row.
         shown = [d.name for d in catalog.prepare(f"SELECT * FROM {table.sql}", doing=doing)]
     except SourcePermission:
         raise _denial(catalog, table) from None
     rows = catalog.ask(table.fill(COLUMNS), doing=doing)
+    # Only a longtext can be MariaDB's JSON, and only then is it worth one more statement.
     json_columns = _json_columns(catalog, table) if any(row[1] == "longtext" for row in rows) else frozenset()
     made = [_describe(row, json_columns) for row in rows]
     listed = {key.rpartition(".")[2] for key in rules.columns}
@@ -212,8 +218,10 @@ def _json_columns(catalog: Catalog, table: _Table) -> frozenset[str]:
         rows = catalog.ask(table.fill(CHECKS), doing=f"reading the checks of {table.label}")
     except UnknownTable:
         return frozenset()
-    except SourceError:  # MySQL's view has no table_name, and there JSON is a type of its own
+    except SourceError:
+        # MySQL's view has no `table_name`, and there JSON is a type of its own.
         return frozenset()
+    # The whole clause and not part of it: `json_valid(a) OR b` does not say that every value is JSON.
     found = (JSON_CHECK.fullmatch((row[0] or "").strip()) for row in rows)
     return frozenset(match[1].replace("``", "`") for match in found if match)
 
@@ -258,8 +266,11 @@ def key_of(indexes: Sequence[Index], usable: Collection[str]) -> tuple[str, ...]
     keys = [
         tuple(part for part in index.parts if part)
         for index in indexes
+        # A NULL stands nowhere in a key's order, and a prefix does not tell two values apart.
         if index.is_unique and not index.nullable and all(part in usable for part in index.parts)
     ]
+    # First comes the primary key, where there is one, by which InnoDB stores the rows: walking another index reads
+    # them from all over the table.
     primary_first = sorted(keys[1:], key=len)
     return next(iter([*keys[:1], *primary_first]), ())
 
@@ -288,6 +299,8 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
         SourceError: the server cannot parse it.
     """
     derived = sql.derived(sql.render_parameters(sql.strip_query(query), params))
+    # A query is wrapped and described as the page's statement will wrap it, so its names and types are those of the
+    # pages.
     results = _describe_query(catalog, derived)
     described = [read_definition(result) for result in results]
     columns = _decide_types(catalog, described, rules, relation="query")
@@ -298,6 +311,7 @@ def _describe_query(catalog: Catalog, derived: str) -> tuple[Definition, ...]:
     try:
         return catalog.prepare(f"SELECT * FROM {derived}", doing="describing the query")
     except SourceError as error:
+        # A derived table may not have two columns of one name, which a bare query may.
         twice = DUPLICATE.search(str(error))
         if twice is None:
             raise
@@ -325,6 +339,7 @@ def _decide_types(
         raise SourceError(f"{relation} has no columns, so there is nothing to export. Fix `table` of the export.")
     for key in rules.columns:
         _check_rule(key, names, relation)
+    # Asked of the server: an unknown zone makes CONVERT_TZ give NULL, and every time of the column would be lost.
     for column, zone in zones(names, rules, relation).items():
         asked = f"SELECT CONVERT_TZ('2000-01-01 00:00:00', {sql.quote_text(zone)}, '+00:00')"
         if catalog.ask(asked, doing=f"looking up time zone {zone}")[0][0] is None:

@@ -56,6 +56,7 @@ def base_of(data_type: str, column_type: str) -> str:
     """Name the base type of a catalog row: DATA_TYPE, with what COLUMN_TYPE adds where it changes the meaning."""
     kind = data_type.lower()
     spelled = column_type.lower()
+    # Types of their own here: one is a bool, the other does not fit an int64.
     if spelled in ("tinyint(1)", "bit(1)", "bit(64)"):
         return spelled
     is_unsigned = " unsigned" in spelled and kind in ("tinyint", "smallint", "mediumint", "int", "bigint")
@@ -75,7 +76,8 @@ BINARY_CHARSET, DECIMAL_TYPES, BIT_TYPE = 63, (0, 246), 16
 
 
 def read_definition(definition: Definition) -> Described:
-    """Read a result's column definition; its NOT NULL flag is not believed, since an outer join can break it."""
+    """Read a result's column definition."""
+    # Its NOT NULL flag is not believed, since an outer join can break it.
     base, native = _field_base(definition)
     # The length is that of the longest text, with its point and its minus.
     precision = definition.length - (1 if definition.scale else 0) - (0 if definition.flags & UNSIGNED else 1)
@@ -91,6 +93,7 @@ def _field_base(definition: Definition) -> tuple[str, str]:
         return "decimal", "decimal"
     if code in NUMBERS:
         kind = NUMBERS[code] + (" unsigned" if definition.flags & UNSIGNED else "")
+        # A tinyint of display width 1 is how both servers spell a bool.
         return ("tinyint(1)", "tinyint(1)") if kind == "tinyint" and length == 1 else (kind, kind)
     if code == BIT_TYPE:
         return (f"bit({length})" if length in (1, 64) else "bit"), f"bit({length})"
@@ -104,6 +107,7 @@ def _text_base(definition: Definition) -> tuple[str, str]:
         return "enum", "enum"
     if definition.flags & SET:
         return "set", "set"
+    # 6 is the type of a bare NULL, which reports the binary set and has no bytes.
     is_binary = definition.charset == BINARY_CHARSET and definition.type_code != 6
     kind = "varbinary" if is_binary else "varchar"
     return kind, kind
@@ -116,10 +120,13 @@ def _as_text(making: ColumnBuilder) -> str:
     """Return the lossless text form: the server's own text, except where that loses digits or is no text."""
     base = making.base
     if making.fact.family in ("binary", "geometry"):
+        # Bytes as hexadecimal digits: as text they would be decoded, and be lost where they are none.
         return "CONCAT('\\\\x', LOWER(HEX({})))"
     if base.startswith("bit"):
+        # A BIT as text is its bytes; as a number it is its digits.
         return "CAST({} + 0 AS CHAR)"
     if base == "float":
+        # As a double: the server prints a FLOAT with six digits, which do not lead back to it.
         return "CAST({} + 0E0 AS CHAR)"
     return "CAST({} AS CHAR)"
 
@@ -154,6 +161,8 @@ def column_of(described: Described, *, rules: TypeRules, relation: str) -> Colum
     """
     word = _word(described.name, rules, relation)
     fact, spelling = described.fact, BITS if described.base.startswith("bit") else SPELLING
+    # The number behind it, from the start: the reader of its own fact would refuse 2 in a tinyint(1), or a TIME
+    # beyond a day.
     if described.base in MYSQL_NUMBERS and word.startswith(("int", "bool")) and word != "bool":
         number = MYSQL_NUMBERS[described.base]
         reads = {**SPELLING.base_reads, "integer": number.read}
@@ -210,7 +219,8 @@ KEYS = (
 )  # fmt: skip
 # Character sets in which two codes share one Unicode character: a text does not lead back to its key.
 ONE_WAY_CHARSETS = frozenset({"sjis", "cp932", "ujis", "eucjpms", "big5"})
-SAME_VALUE = ("int", "bool", "text", "date", "uuid")  # stems of overrides under which a cell still names its key
+# Stems of overrides under which a cell still names its key.
+SAME_VALUE = ("int", "bool", "text", "date", "uuid")
 
 
 def no_bound(column: Column, *, is_paged: bool) -> str:
@@ -228,5 +238,6 @@ def no_bound(column: Column, *, is_paged: bool) -> str:
 def is_key(column: Column) -> bool:
     """Return whether pages can walk along this column: its cells lead back to their place in the index."""
     base, target = column.fact("base"), column.fact("target")
+    # An int8 of a TIME is microseconds, which its literal is not.
     is_same = not target or (target.startswith(SAME_VALUE) and base != "time")
     return base in KEYS and column.fact("charset") not in ONE_WAY_CHARSETS and is_same

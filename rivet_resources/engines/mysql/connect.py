@@ -66,15 +66,18 @@ class ConnectionParams:
         at = self.address
         known = {
             "host": at.host, "port": at.port, "user": at.user, "database": at.database or None,
-            "password": (at.password or "").encode(),  # as UTF-8; the driver would take latin1
+            # As UTF-8; the driver would take latin1.
+            "password": (at.password or "").encode(),
             "unix_socket": at.options.get("unix_socket"),
         }  # fmt: skip
         return {
             **known,
             "charset": "utf8mb4",
             "autocommit": True,
-            "conv": encoders,  # no decoders: cells of the catalog stay texts
-            "use_unicode": False,  # `cell_text` decodes them: DDL quotes defaults that are bytes and no text
+            # No decoders: cells of the catalog stay texts.
+            "conv": encoders,
+            # `cell_text` decodes them: DDL quotes defaults that are bytes and no text.
+            "use_unicode": False,
             "program_name": self.application[:512],
             "connect_timeout": CONNECT_SECONDS,
             "read_timeout": self.patience_seconds,
@@ -97,10 +100,13 @@ def connect(conn_params: ConnectionParams) -> Connection[Any]:
             is_verified=conn_params.is_verified, is_local=conn_params.is_local, **parameters
         )
     except (pymysql.MySQLError, OSError, EOFError, RuntimeError, *mysql_packets.MALFORMED) as error:
+        # More than the driver's own errors: what answers at a wrong port makes it stumble over bytes that are no
+        # protocol.
         raise connect_fault(error, where=conn_params.where, secrets=conn_params.secrets) from None
     try:
         pin(connection, conn_params)
     except pymysql.MySQLError as error:
+        # Without a good-bye: a session that is pinned in part must not be used, and may not even answer.
         connection._force_close()
         raise fault(error, doing=f"pinning the session at {conn_params.where}", secrets=conn_params.secrets) from None
     except BaseException:
@@ -121,6 +127,8 @@ def pin(connection: Connection[Any], conn_params: ConnectionParams) -> None:
     names = ", ".join(sql.quote_text(name) for name in wanted)
     shown = f"{conn_params.comment}SHOW SESSION VARIABLES WHERE Variable_name IN ({names})"
     there = [str(row[0]).lower() for row in rows_of(connection, shown)]
+    # Only what this server has: MySQL and MariaDB name their timeouts differently, and an unknown name refuses the
+    # whole statement.
     rows_of(connection, "SET SESSION " + ", SESSION ".join(f"{name} = {wanted[name]}" for name in there))
     found = {str(row[0]).lower(): row[1] or "" for row in rows_of(connection, shown)}
     for name in there:
@@ -151,7 +159,8 @@ def rows_of(connection: Connection[Any], statement: str) -> list[Row]:
             cursor.execute(statement)
             return [tuple(cell_text(cell) for cell in row) for row in cursor.fetchall()]
         except mysql_packets.MALFORMED:
-            connection._force_close()  # the rest of the answer would be taken for the next one's
+            # The rest of the answer would be taken for the next one's.
+            connection._force_close()
             raise err.InternalError("the answer is not as the protocol has it") from None
 
 
@@ -166,6 +175,7 @@ def _tls_parameters(tls: Tls | None) -> dict[str, Any]:
     if tls is None or tls.mode == "disable":
         return {"ssl_disabled": True}
     if tls.mode == "require":
+        # A context without checks, which is what `require` means: encrypted, to whoever answers.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return {"ssl": context}
@@ -177,6 +187,7 @@ def _tls_parameters(tls: Tls | None) -> dict[str, Any]:
             f"`tls.ca_file` {authorities} cannot be read: {error.strerror or 'it holds no certificate'}. "
             f"Name a PEM file with the certificate authority."
         ) from None
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # what MySQL generates for itself lacks a key identifier
+    # What MySQL generates for itself lacks a key identifier, which Python's strict check demands since 3.13.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = tls.mode == "verify-full"
     return {"ssl": context}

@@ -73,9 +73,12 @@ def tables(catalog: Catalog, pattern: str) -> tuple[TableFacts, ...]:
     facts = []
     for row in found:
         place = (row[0] or "", row[1] or "")
+        # Privileges are told column by column, so a table is listed with what may be read of it.
         read = [column for column in columns.get(place, ()) if "select" in (column[8] or "").lower()]
+        # A broken view shows no column at all, and is listed with the reason.
         if read or _is_broken(row):
             one_by_one = {grant[2] for grant in granted.get(place, ())}
+            # Every readable column was granted by itself: there may be more that nobody shows.
             hidden = UNNAMED if read and {column[2] for column in read} <= one_by_one else ""
             facts.append(_facts(row, read, parts.get(place, ()), changes.get(place, {}), hidden=hidden))
     return tuple(facts)
@@ -96,6 +99,7 @@ def _by_place(rows: Sequence[Row]) -> dict[TableName, list[Row]]:
 
 def _changes(catalog: Catalog, schemas: set[str]) -> dict[TableName, dict[str, str]]:
     """Count what was inserted, updated and deleted, where the server tells this user; {} where it does not."""
+    # Counters are a hint for the mode that is proposed. Without them the proposal is only less sure.
     try:
         rows = catalog.ask(
             CHANGES.format(schemas=", ".join(map(sql.quote_text, sorted(schemas)))), doing="reading counters"
@@ -128,6 +132,7 @@ def _facts(
     row: Row, columns: Sequence[Row], parts: Sequence[Row], changes: Mapping[str, str], *, hidden: str
 ) -> TableFacts:
     schema, name, kind, engine, rows, size, comment = row
+    # Invisible columns are no part of `SELECT *`, and of an export only where `columns:` lists them.
     read = [_column(column, parts) for column in columns if "INVISIBLE" not in (column[7] or "").upper()]
     indexes = {key: index for key, index in read_indexes([part[2:9] for part in parts]).items() if index.is_walkable}
     is_stored = kind in STORED
@@ -165,6 +170,7 @@ def _index(name: str, index: Index) -> IndexFacts:
 def _column(row: Row, parts: Sequence[Row]) -> _Column:
     _, _, name, data_type, column_type, nullable, default, extra, _, charset = (cell or "" for cell in row)
     base = base_of(data_type, column_type)
+    # The cardinality of a later part is that of all parts up to it.
     leading = [part for place, part in enumerate(parts) if part[4] == name and _leads(parts, place)]
     counted = [float(part[9]) for part in leading if part[9] is not None]
     said = extra.lower()
@@ -175,6 +181,7 @@ def _column(row: Row, parts: Sequence[Row]) -> _Column:
         name=name,
         native=column_type,
         nullable=nullable != "NO",
+        # Several indexes may begin with the column; estimates are rather too low, so the largest is the best.
         distinct=max(counted) if counted else None,
         note="; ".join(notes),
         family=_family(base),

@@ -25,7 +25,8 @@ PASSING = {
     1213: 1.0,  # ER_LOCK_DEADLOCK
     1205: 0.0,  # ER_LOCK_WAIT_TIMEOUT
     3572: 0.0,  # ER_LOCK_NOWAIT
-    1020: 1.0,  # ER_CHECKREAD: the row changed since the snapshot (MariaDB, innodb_snapshot_isolation)
+    # ER_CHECKREAD: the row changed since the snapshot (MariaDB, innodb_snapshot_isolation).
+    1020: 1.0,
     1040: 15.0,  # ER_CON_COUNT_ERROR
     1203: 15.0,  # ER_TOO_MANY_USER_CONNECTIONS
     1226: 15.0,  # ER_USER_LIMIT_REACHED
@@ -34,7 +35,8 @@ PASSING = {
     1079: 15.0,  # ER_SHUTDOWN_COMPLETE
     3032: 15.0,  # ER_SERVER_OFFLINE_MODE
     3168: 15.0,  # ER_SERVER_ISNT_AVAILABLE
-    1047: 15.0,  # ER_UNKNOWN_COM_ERROR: of Galera, a node that has not joined its cluster yet, or has left it
+    # ER_UNKNOWN_COM_ERROR: of Galera, a node that has not joined its cluster yet, or has left it.
+    1047: 15.0,
     9001: 15.0,  # ProxySQL: no server of the group could be reached in time
     1042: 5.0,  # ER_BAD_HOST_ERROR: the server's own question to DNS
     1021: 5.0,  # ER_DISK_FULL: no room for a temporary table
@@ -42,7 +44,8 @@ PASSING = {
     1041: 5.0,  # ER_OUT_OF_RESOURCES
     1135: 5.0,  # ER_CANT_CREATE_THREAD
     1152: 0.0,  # ER_ABORTING_CONNECTION
-    1153: 0.0,  # ER_NET_PACKET_TOO_LARGE: what we send is small, so the line garbled it
+    # ER_NET_PACKET_TOO_LARGE: what we send is small, so the line garbled it.
+    1153: 0.0,
     1158: 0.0, 1159: 0.0, 1160: 0.0, 1161: 0.0,  # ER_NET_*: reading or writing packets
     1184: 0.0,  # ER_NEW_ABORTING_CONNECTION
     1927: 0.0,  # ER_CONNECTION_KILLED, MariaDB
@@ -89,6 +92,7 @@ def code_of(error: BaseException) -> int:
     if isinstance(error, (OSError, EOFError)):
         return 2013
     given = error.args[0] if error.args else None
+    # PyMySQL raises InterfaceError(0, '') for a connection that it closed itself.
     if given == 0 and "Interface" in type(error).__name__:
         return 2013
     return given if isinstance(given, int) else 0
@@ -107,6 +111,7 @@ def clean(text: object, *, secrets: Sequence[str] = ()) -> str:
     """Make a server's message safe to show: no secret, no SQL, no quoted value of a row, no control bytes, one line."""
     args: tuple[object, ...] = text.args if isinstance(text, BaseException) else ()
     words = str(args[1] if len(args) > 1 else text)
+    # SQL before values: a statement in the message has quotes that the other pattern would take for a value's.
     words = QUOTED_VALUE.sub(r"\1 …", QUOTED_SQL.sub("near …", words))
     words = URL.sub("mysql://…", words)
     return faults.one_line(words, secrets=secrets)
@@ -119,6 +124,8 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     """
     code = code_of(error)
     said = f"MySQL said: {clean(error, secrets=secrets)}" + (f" ({code})" if code else "")
+    # Before `PASSING`: the same statement would run into the limit again, and cost the source the whole limit each
+    # time.
     if code in TIMEOUTS:
         return faults.timed_out(doing)
     if code == CANCELLED:
@@ -144,6 +151,7 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
     `where` is host and port, which are no secret.
     """
     code, said = code_of(error), clean(error, secrets=secrets)
+    # Drivers report what TLS refused as a lost line or without a number, so the text is looked at first.
     line = tls_fault(said) if code in CODES_OF_TLS | CODES_OF_LINES else None
     if line is not None:
         return faults.unsafe_line("MySQL", where, said, line)
@@ -158,6 +166,7 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
 
 def change_of_relation(error: RivetError, cause: BaseException, *, relation: str) -> RivetError:
     """Return that the relation changed under the reader, when the code means that; else the error itself."""
+    # The same codes before the relation was described mean a wrong name; the caller knows which of the two it is.
     if code_of(cause) not in CHANGED:
         return error
     return faults.relation_changed(relation)

@@ -68,7 +68,8 @@ def explain(
     rows = catalog.ask(f"EXPLAIN FORMAT=JSON {statement}", doing=doing)
     try:
         plan: Node = json.loads(rows[0][0] or "{}")
-    except ValueError:  # MariaDB 10.11 does not escape a quote in a column's name
+    except ValueError:
+        # MariaDB 10.11 does not escape a quote in a column's name.
         plan = plan_of_table(catalog.ask(f"EXPLAIN {statement}", doing=doing))
     return digest(statement, plan)
 
@@ -93,6 +94,8 @@ def digest(statement: str, plan: Node) -> Explained:
     sorts = _sorts(plan)
     if not found:
         return Explained(statement, "other", sorts=sorts, text="no table is read")
+    # The largest table is what the statement costs. Of equal ones a scan is named, so that a bad plan never looks
+    # good.
     main = min(found, key=lambda access: (-access.rows, access.scan != "scan"))
     lines = [*(["sorts all rows first"] if sorts else []), *map(str, found)]
     return Explained(statement, main.scan, index=main.index, rows=main.rows, sorts=sorts, text="\n".join(lines))
@@ -107,6 +110,7 @@ def _accesses(node: Any, *, filters: bool) -> Iterator[_Access]:
         return
     if "table_name" in node and "access_type" in node:
         yield _access(node, filters=filters or "attached_condition" in node)
+    # Only directly below: a filter further up says nothing about how this table is read.
     below = node.get("access_type") == "filter"
     for value in node.values():
         yield from _accesses(value, filters=below)
@@ -115,6 +119,7 @@ def _accesses(node: Any, *, filters: bool) -> Iterator[_Access]:
 def _access(node: Node, *, filters: bool) -> _Access:
     kind = str(node.get("index_access_type") or node["access_type"])
     index = str(node.get("index_name") or node.get("key") or "")
+    # A walk along a whole index whose rows are thrown away reads all of them, as a scan does.
     is_scan = kind in TABLE_SCANS or (kind in WALKS and filters)
     rows = next((int(node[name]) for name in ROWS if name in node), 0)
     return _Access(str(node["table_name"]), "scan" if is_scan else "index", index, rows)

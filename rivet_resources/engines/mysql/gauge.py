@@ -62,6 +62,7 @@ class MySqlGauge:
         self._conn_params = conn_params
         self._connection = connection
         names = ", ".join(f"'{name}'" for name in PRESSURE)
+        # Found once, at the start: a look must be one statement.
         self._statement = next((way.format(names=names) for way in WAYS if self._rows(way.format(names=names))), "")
         self._replica = next((way for way in REPLICA if self._rows(way)), "")
         limit = self._rows("SELECT @@GLOBAL.max_connections")
@@ -70,6 +71,7 @@ class MySqlGauge:
     def look(self) -> Pressure:
         """Look once; see the protocol. On a replica a second statement follows, outside of the latency."""
         started = time.monotonic()
+        # A server that tells nothing still shows how long a short statement takes.
         rows = self._ask(self._statement or "SELECT 'nothing', '0', '0'")
         latency = (time.monotonic() - started) * 1000
         return pressure_of(latency, {**digest(rows), "connections_limit": self._limit, "lag_seconds": self._lag()})
@@ -104,6 +106,8 @@ class MySqlGauge:
             return rows_of(self._connection, self._conn_params.comment + statement)
         except (pymysql.MySQLError, OSError) as error:
             found = fault(error, doing="opening the gauge", secrets=self._conn_params.secrets)
+            # Only a lost line is a fault here: a statement that is refused is a word this server, or this user,
+            # does not have.
             if isinstance(found, SourceLost):
                 raise found from None
             return []
@@ -121,6 +125,7 @@ def digest(rows: list[Any]) -> dict[str, int]:
     """Turn (name, value, how many of ours run) into the numbers of a look."""
     names = {name.lower(): ours for name, ours in PRESSURE.items()}
     found = {names[str(name).lower()]: int(value) for name, value, _ in rows if str(name).lower() in names}
+    # Ours are taken out of what runs, this very look among them.
     if "active" in found:
         found["active"] = max(0, found["active"] - int(rows[0][2] or 0))
     return found

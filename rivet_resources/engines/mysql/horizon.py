@@ -134,6 +134,8 @@ def _activity(session: HorizonSession) -> _Activity:
     time.sleep(FRESH_SECONDS)
     transactions = session.ask(TRANSACTIONS, doing="listing open transactions")
     readers = {row[1] for row in transactions if row[2] == "1"}
+    # A transaction without a connection may be a prepared one, which can still commit; only then is it worth asking
+    # for those.
     prepared = _has_prepared(session) if any(row[1] == "0" for row in transactions) else False
     others = [
         _Other(int(row[1] or 0), _instant(row[3]))
@@ -157,6 +159,7 @@ def _has_prepared(session: HorizonSession) -> bool:
     try:
         return bool(session.ask("XA RECOVER", doing="listing prepared transactions"))
     except SourceError:
+        # Held back for a prepared transaction that may not exist: this side of a doubt loses no row.
         return True
 
 
@@ -186,6 +189,7 @@ def _cap(session: HorizonSession, lag: timedelta) -> _Cap:
     if oldest is not None and oldest.since is not None and oldest.since < cap:
         cap, note = oldest.since, f"held back by {oldest}"
     held = (activity.asked_at - cap).total_seconds()
+    # A lag that was asked for holds only where it is lower than the cap; it never raises it.
     if lag and activity.asked_at - lag < cap - MARGIN:
         stayed = f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
         return _Cap(activity.asked_at - lag, stayed, held_seconds=held)
@@ -215,6 +219,7 @@ def _stamp_horizon(
     below = sql.select([greatest], relation=relation.sql, where=bounds)
     newest = sql.select([greatest], relation=relation.sql)
     earlier = f"TIMESTAMPDIFF(HOUR, {limit}, {_cap_sql(cap.at, 'timestamp')})" if base == "datetime" else "0"
+    # In one statement: `top` shows whether rows wait above the cap, and two statements would see two instants.
     rows = session.ask(f"SELECT ({below}), ({newest}), {earlier}", doing=f"finding the newest row of {relation.name}")
     high, top, hours = rows[0]
     check_real(high, base=base, relation=relation.name, expression=spelled)
@@ -232,10 +237,12 @@ def _cap_sql(cap: datetime, base: str) -> str:
     instant = f"TIMESTAMP'{cap.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}'"
     if base == "timestamp":
         return instant
-    local = f"CONVERT_TZ({instant}, '+00:00', @@global.time_zone)"  # NULL when the server has no tables of zones
+    # NULL when the server has no tables of zones.
+    local = f"CONVERT_TZ({instant}, '+00:00', @@global.time_zone)"
     # No zone that the server takes is further behind UTC than -13:59.
     naive = f"LEAST({instant}, COALESCE({local}, {instant} - INTERVAL 14 HOUR))"
-    return naive if base == "datetime" else f"DATE({naive})"  # a date may still grow until its day is over
+    # A date may still grow until its day is over.
+    return naive if base == "datetime" else f"DATE({naive})"
 
 
 # --- cursors without a clock ---------------------------------------------------------------------
@@ -247,6 +254,7 @@ def _settle_horizon(
     spelled, base = spelling
     where = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
     newest = sql.select([sql.canonical_sql(f"MAX({spelled})", base)], relation=relation.sql, where=where)
+    # Frozen before anybody is waited for: what a later snapshot does not show began after it.
     high = session.ask(newest, doing=f"finding the newest row of {relation.name}")[0][0]
     if high is None:
         return Horizon(after)
@@ -270,6 +278,7 @@ def _settle(session: HorizonSession) -> tuple[Mapping[_Other, None], bool]:
     deadline = time.monotonic() + SETTLE_SECONDS
     while left and time.monotonic() < deadline:
         still = set(_open(_activity(session)))
+        # Of the first look only: who began later gives out values above `high`.
         left = {other: None for other in left if other in still}
     return left, activity.is_replica
 

@@ -27,6 +27,8 @@ TRIPLE = re.compile(r"(\d+)-(\d+)-\d+")
 def servers_of(variables: Mapping[str, str]) -> tuple[str, ...]:
     """Name the server first, then those whose transactions it has; () where it does not say."""
     if own := variables.get("server_uuid", "").lower():
+        # A replica names the servers whose transactions it has: that is what makes it and its primary one
+        # installation.
         others = sorted(set(UUID.findall(variables.get("gtid_executed", "").lower())) - {own})
         return tuple(f"server_uuid:{uuid}" for uuid in (own, *others))
     if not variables.get("server_id"):

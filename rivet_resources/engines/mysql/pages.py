@@ -3,8 +3,7 @@
 Belongs here: the two ways to page (keyset, cursor). Not here: the size of pages (shared/paging.py), the connection and
 its faults (reader.py), cells (values.py), SQL text (sql.py).
 
-Never OFFSET for rows, and never a buffered answer. What has no unique key cannot be asked for in pieces without losing
-or repeating rows, so it is one statement, which the server holds open while we write (`engine.md`, section 3).
+Never OFFSET for rows, and never a buffered answer (`engine.md`, section 3).
 """
 
 from __future__ import annotations
@@ -48,6 +47,8 @@ def ways(reader: Reader) -> Iterator[Page]:
 def _cursor(reader: Reader) -> Iterator[Page]:
     """Pages are bites of one answer, which dies with its connection: then the chunk starts over (SourceLost)."""
     chunk = reader.chunk
+    # Without a unique key pieces would lose or repeat rows, so it is one statement, which the server holds open
+    # while we write.
     statement = sql.select(reader.items, relation=chunk.relation, where=[chunk.where], order_by=chunk.order_by)
     size = paging.Size(now=1, most=1, rows=None, pace=reader.pace)
     for page in reader.bites(statement, target_bytes=min(size.target_bytes, paging.SMALL_BYTES)):

@@ -88,7 +88,8 @@ def _show(session: PreflightSession, what: str, names: Sequence[str]) -> Shown:
 def _version(shown: Shown) -> Finding:
     text = shown.get("version", "")
     product = "MariaDB" if "mariadb" in f"{text} {shown.get('version_comment', '')}".lower() else "MySQL"
-    numbers = re.findall(r"\d+", text.removeprefix("5.5.5-"))[:3]  # what MariaDB puts before its own for old replicas
+    # What MariaDB puts before its own version for old replicas.
+    numbers = re.findall(r"\d+", text.removeprefix("5.5.5-"))[:3]
     oldest, newest = VERSIONS[product]
     return version_finding(product, tuple(map(int, numbers)) or (0,), oldest=oldest, newest=newest)
 
@@ -102,6 +103,7 @@ def _zone(shown: Shown) -> Finding:
 def _proxy(session: PreflightSession, shown: Shown, told_id: int) -> Finding:
     words = " ".join(shown.get(name, "") for name in ("version_comment", "version", "proxy_version"))
     named = PROXIES.search(words) or ("proxy_version" in shown and re.search(r".+", shown["proxy_version"]))
+    # Three times: a proxy that pools connections may give the same one twice.
     numbers = {session.ask("SELECT CONNECTION_ID()", doing="asking who answers")[0][0] for _ in range(3)}
     if not named and numbers == {str(told_id)}:
         return Finding("pooler", "ok", "none: the server itself answers")
@@ -125,7 +127,8 @@ def _replica(session: PreflightSession, shown: Shown) -> Finding:
         except SourcePermission as error:
             refusal = str(error)
             continue
-        except SourceError:  # the other product's word
+        except SourceError:
+            # The other product's word.
             continue
         if not rows:
             return Finding("replica", "ok", f"this is no replica; it is {what}")
@@ -200,7 +203,8 @@ def _tables(session: PreflightSession, tables: Sequence[str]) -> Iterator[Findin
             session.ask(f"SELECT 1 FROM {spelled} LIMIT 0", doing=f"looking at {table}")
         except (SourcePermission, SourceAuth):
             lacking.append((table, spelled))
-        except SourceError:  # its own row tells what is wrong with it
+        except SourceError:
+            # Its own row tells what is wrong with it.
             continue
     script = (f"GRANT SELECT ON {spelled} TO {session.user};" for _, spelled in lacking)
     yield from grants_finding(session.user, (table for table, _ in lacking), script)

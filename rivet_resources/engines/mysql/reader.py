@@ -83,6 +83,7 @@ class Reader:
         try:
             raw, seconds = self._retry(lambda: self._whole(statement, doing=doing, limit=limit))
         except StatementTimeout:
+            # Once in a chunk: where a quarter of the rows is too slow as well, the statement itself is.
             if self._has_timed_out or not can_shrink:
                 raise
             self._has_timed_out = True
@@ -125,6 +126,7 @@ class Reader:
         if self._connection is not None:
             with suppress(Exception):
                 before, of_a_look = self._scanned_before
+                # Looking at the counters adds to them; what one look adds was measured at the connection's start.
                 scanned = max(0, _rows_scanned(self._connection) - before - of_a_look)
         if self.place is not None:
             self._spent.statement(aligned.held_ms(self.place))
@@ -145,6 +147,7 @@ class Reader:
         """
         if self.place is not None:
             return retry.call(partial(self._at_place, fn), pace=self.pace, on=SourceLost, on_retry=self._again)
+        # Before the first page nothing was read yet, so another connection, and another instant, is as good.
         if self.chunk.one_instant and self._has_given:
             try:
                 return fn()
@@ -166,7 +169,8 @@ class Reader:
         try:
             return fn()
         except SourceLost as error:
-            if not aligned.is_held(self.place):  # it was not there yet
+            # It was not there yet, so no instant is lost.
+            if not aligned.is_held(self.place):
                 raise
             aligned.drop(self.place)
             raise aligned.lost(error) from None
@@ -177,6 +181,7 @@ class Reader:
 
     def _again(self, error: RivetError) -> None:
         self._retries += 1
+        # Without it the next try would be answered by what the broken one still sends.
         self.close()
 
     def _after_refusal(self) -> None:
@@ -192,6 +197,8 @@ class Reader:
         started = time.perf_counter()
         commented = self.conn_params.comment + statement
         try:
+            # Outside of a transaction a connection costs less than the rest of an answer that is too large; inside,
+            # closing it would lose the instant.
             if limit is None or not self._is_in_transaction:
                 return mysql_packets.query(connection, commented, limit_bytes=limit), time.perf_counter() - started
             return query_or_drop(connection, commented, limit_bytes=limit), time.perf_counter() - started
@@ -206,6 +213,8 @@ class Reader:
         connection = self._open()
         try:
             answer = stream(connection, self.conn_params.comment + statement, target_bytes=target_bytes)
+            # The first bite is waited for here, where the statement may still be asked again; later pages were
+            # handed out already.
             return chain([next(answer)], answer)
         except Exception as error:
             raise self._fault(error, doing, 0.0) from None
@@ -233,6 +242,7 @@ class Reader:
         """Classify; where the code does not tell, ask whether the server still answers us."""
         found = errors.fault(error, doing=doing, user=self.conn_params.address.user, secrets=self.conn_params.secrets)
         found = errors.change_of_relation(found, error, relation=self.name)
+        # A cancelled statement may also be a dying server's: whether the line still lives tells the two apart.
         is_told = errors.code_of(error) not in (0, errors.CANCELLED)
         if is_told or isinstance(found, SourceLost) or self._is_alive():
             return found
@@ -258,6 +268,7 @@ class Reader:
             joined = partial(self._spent.connected, in_transaction=True)
             self._connection = aligned.held(self.conn_params, self.place, on_join=joined)
             with suppress(Exception):
+                # Twice: their difference is what one look adds to the counters.
                 first, second = _rows_scanned(self._connection), _rows_scanned(self._connection)
                 self._scanned_before = (second, second - first)
         if self._connection is None:

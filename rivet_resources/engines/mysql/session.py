@@ -79,13 +79,15 @@ class MySqlSession:
         self.user = conn_params.address.user
         self.database = conn_params.address.database
         self._is_aligned = is_aligned
+        # Until chunks are cut; then it is what the way of reading really gives.
         self.consistency: Consistency = "snapshot" if is_aligned else "per_query"
         self.snapshot: str | None = None
         self.note = ""
         self._connection = connection
         self._weakness = ""  # the storage engine of the relation, if it knows no snapshots
         name, _, host = str(self.ask("SELECT CURRENT_USER()", doing="asking who we are")[0][0]).rpartition("@")
-        self.user = f"'{name}'@'{host}'"  # as GRANT wants it
+        # As GRANT wants it.
+        self.user = f"'{name}'@'{host}'"
 
     # --- statements ------------------------------------------------------------------------------
 
@@ -145,7 +147,8 @@ class MySqlSession:
             rows = self.ask(mysql_identity.VARIABLES, doing="asking which server this is")
         except SourceLost:
             raise
-        except SourceError:  # a proxy that knows its own statements only
+        except SourceError:
+            # A proxy that knows its own statements only.
             rows = []
         told = {str(row[0]).lower(): row[1] or "" for row in rows if len(row) > 1}
         return DatabaseIdentity(mysql_identity.servers_of(told), self.database or "")
@@ -161,6 +164,7 @@ class MySqlSession:
             found = mysql_catalog.describe_query(self, query or "", params, rules)
         self._weakness = found.weakness
         if self._weakness:
+            # An engine without snapshots: even one transaction sees what others commit meanwhile.
             self.consistency = "per_query"
         return found.relation
 
@@ -204,8 +208,10 @@ class MySqlSession:
         )[0]
         mysql_horizon.check_real(low, base=base, relation=relation.name, expression=expression)
         column = relation.column(expression)
+        # The catalog rules NULLs out, so nothing is asked.
         if column is not None and not column.nullable:
             return Bounds(low, high, 0)
+        # Looked for, not counted: a count would walk the table.
         is_null = sql.select(["1"], relation=relation.sql, where=[where, f"{spelled} IS NULL"], limit=1)
         return Bounds(low, high, len(self.ask(is_null, doing=f"looking for NULLs in {relation.name}")))
 
@@ -219,6 +225,7 @@ class MySqlSession:
         if column is not None:
             return sql.quote(expression), column.fact("base")
         require_expression(expression, relation)
+        # Of an expression the server tells the type, as it would compare it.
         described = self.prepare(f"SELECT {expression} FROM {relation.sql}", doing=f"describing {expression}")
         return expression, read_definition(described[0]).base
 
@@ -237,10 +244,12 @@ class MySqlSession:
 
     def _even(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
         """Walk once in short steps, then go from the nearest step to each bound: exact where values are unique."""
+        # No longer than a piece, or the walk would pass several bounds in one step.
         step = min(STEP_ROWS, max(1, (relation.rows_estimate or STEP_ROWS) // pieces))
         passed: list[str] = []
         while (value := self._walk(relation, column, passed[-1] if passed else None, step)) is not None:
             passed.append(value)
+        # From the walk itself, since the statistics' estimate may be far off and pieces would be unequal.
         total = len(passed) * step + self._rest(relation, column, passed[-1] if passed else None, step)
         piece = max(1, -(-total // pieces))
         bounds = []
@@ -248,6 +257,7 @@ class MySqlSession:
             whole, more = divmod(place, step)
             start = passed[whole - 1] if whole else None
             bounds.append(self._walk(relation, column, start, more) if more else start)
+        # Values that are not unique may give one bound twice: an empty range.
         return tuple(dict.fromkeys(bound for bound in bounds if bound is not None))
 
     def _walk(self, relation: Relation, column: Column, after: str | None, rows: int) -> str | None:
@@ -297,10 +307,13 @@ class MySqlSession:
         several: Consistency = "snapshot" if self._is_aligned else "per_query"
         self.consistency = "per_query" if self._weakness else "single" if is_one else several
         self.note = self._note(relation, key, is_one=is_one)
+        # Pages along the key of a range on another column go through the whole table where no index finds the
+        # range.
         if where and order_by and key == relation.key and not self._is_served(relation, order_by[0]):
             self.note = "; ".join(filter(None, (self.note, f"no index begins with {order_by[0]}: {UNSERVED}")))
         if not key:
             whole = Chunk(index=0, reader="cursor", relation=relation.sql, where=where, order_by=order_by)
+            # Without a key it can be asked for only once, and that is one instant.
             return (replace(whole, one_instant=True),)
         made = Chunk(index=0, reader="keyset", relation=relation.sql, key=key, one_instant=is_one)
         return tuple(

@@ -22,8 +22,10 @@ from rivet_resources.deadlines import keep_alive
 MOST_BYTES, MOST_PACKETS, MOST_COLUMNS = 256 << 20, 2_000_000, 0xFFFF
 IN_CLEAR = ("mysql_clear_password", "dialog")
 SENDS_PASSWORD = (*IN_CLEAR, "sha256_password", "caching_sha2_password")
-FULL_PROOF = b"\x01\x04"  # more data: caching_sha2_password wants the password itself
-CANNOT_PROVE = 2061  # CR_AUTH_PLUGIN_ERR, as the servers' own client says "requires secure connection"
+# More data: caching_sha2_password wants the password itself.
+FULL_PROOF = b"\x01\x04"
+# CR_AUTH_PLUGIN_ERR, as the servers' own client says "requires secure connection".
+CANNOT_PROVE = 2061
 
 
 @cache
@@ -53,6 +55,7 @@ def connection_class() -> Any:
         def authenticate(self, packet: Any) -> Any:
             if self.connection.password:
                 raise refusal(self.plugin)
+            # An empty password gives nothing away.
             self.connection.write_packet(b"\0" if self.plugin != "caching_sha2_password" else b"")
             return self.connection._read_packet()
 
@@ -69,6 +72,8 @@ def connection_class() -> Any:
                 connection.salt = packet.read_all().removesuffix(b"\0")
                 connection.write_packet(_auth.scramble_caching_sha2(connection.password, connection.salt))
                 packet = connection._read_packet()
+            # The server does not know the scramble, since nobody signed in since it started, and asks for the
+            # password itself.
             if packet._data[:2] == FULL_PROOF:
                 raise refusal(self.plugin)
             return connection._read_packet() if packet.is_extra_auth_data() else packet
@@ -85,12 +90,16 @@ def connection_class() -> Any:
         def __init__(self, *, is_verified: bool, is_local: bool, **parameters: Any) -> None:
             self._bytes = self._packets = self._columns = 0
             self._takes_any_key = is_verified or is_local
+            # A server that has proved itself may ask in any way; one on this machine not for the password in clear;
+            # any other for nothing that holds it.
             ways = () if is_verified else IN_CLEAR if is_local else SENDS_PASSWORD
             super().__init__(**parameters, auth_plugin_map={way: refused[way] for way in ways})
 
         def connect(self, sock: Any = None) -> None:
             """Connect and sign in; each answer within `connect_timeout`, as no statement is at work yet."""
             usual = self._read_timeout, self._write_timeout
+            # A server that answers the login for minutes is not at work on anything; the statement's patience is
+            # for later.
             self._read_timeout = self._write_timeout = self.connect_timeout
             super().connect(sock)
             self._read_timeout, self._write_timeout = usual
@@ -103,6 +112,7 @@ def connection_class() -> Any:
             super()._request_authentication()
 
         def write_packet(self, payload: bytes) -> None:
+            # Counted for one answer at a time.
             self._bytes = self._packets = self._columns = 0
             super().write_packet(payload)
 

@@ -63,7 +63,8 @@ from rivet_resources.extras import MYSQL
 DEFAULT_PORT = 3306
 EXAMPLE = "mysql://user:password@host:3306/database"
 OPTIONS = ("unix_socket",)
-NO_LIMIT_S = 31_536_000  # the largest lock_wait_timeout
+# The largest `lock_wait_timeout` there is.
+NO_LIMIT_S = 31_536_000
 # Pinned so that no server's or user's setting changes a cell or a row (`engine.md`, section 3), as SHOW VARIABLES
 # spells them. Those a server does not have are left out; what it has is read back.
 PINNED: Mapping[str, str] = {
@@ -74,18 +75,22 @@ PINNED: Mapping[str, str] = {
     "tx_read_only": "ON",  # MariaDB before
     "transaction_isolation": "'REPEATABLE-READ'",
     "tx_isolation": "'REPEATABLE-READ'",
-    "sql_select_limit": "18446744073709551615",  # else it cuts rows off in silence
+    # Else it cuts rows off in silence.
+    "sql_select_limit": "18446744073709551615",
     # ON, `WHERE id IS NULL` finds the row that was inserted last.
     "sql_auto_is_null": "OFF",
     # OFF, max_join_size refuses what the planner takes for long.
     "sql_big_selects": "ON",
-    "max_sort_length": "12288",  # the longest key there is, in weights: a shorter one sorts long texts wrongly
+    # The longest key there is, in weights: a shorter one sorts long texts wrongly.
+    "max_sort_length": "12288",
     "div_precision_increment": "4",
     "lc_time_names": "'en_US'",
     # MySQL 8 shows sizes and row counts up to a day old otherwise.
     "information_schema_stats_expiry": "0",
-    "net_write_timeout": "7200",  # above the longest pause of a throttle in mid-answer
-    "wait_timeout": "86400",  # above the longest pause between two pages
+    # Above the longest pause of a throttle in mid-answer.
+    "net_write_timeout": "7200",
+    # Above the longest pause between two pages.
+    "wait_timeout": "86400",
 }
 
 
@@ -204,6 +209,7 @@ class MySql(Server):
                 f"The source's URL has the option {', '.join(unknown)}; only {', '.join(OPTIONS)} is known. "
                 "TLS is set by the `tls:` block, limits by `tuning:`."
             )
+        # A folder as host means a socket, as in libpq; PyMySQL has a parameter of its own for it.
         if at.host.startswith("/"):
             at = Address(at.host, at.port, at.user, at.password, at.database, {**at.options, "unix_socket": at.host})
         require_protected(self.tls, [] if "unix_socket" in at.options else [at.host])

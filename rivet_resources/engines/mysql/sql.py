@@ -34,6 +34,7 @@ def quote(name: str) -> str:
 
 def quote_text(text: str) -> str:
     """Quote one text for a session whose sql_mode is pinned."""
+    # Backslashes first: `sql_mode` is pinned to have them escape, and the NUL's escape must not be doubled.
     return "'" + text.replace("\\", "\\\\").replace("'", "''").replace("\0", "\\0") + "'"
 
 
@@ -93,6 +94,7 @@ def _literal(text: str, base: str) -> str | None:
         return f"x'{found[1]}'" if found else None
     if base in CASTS:
         return f"CAST({quote_text(text)} AS {CASTS[base]})" if base != "uuid" or is_uuid(text) else None
+    # The introducer, not the connection's setting, says what the bytes are; the column's collation then compares.
     return f"_utf8mb4{quote_text(text)}"
 
 
@@ -104,6 +106,7 @@ def _double(text: str) -> str:
 
 def _time_literal(text: str, base: str) -> str | None:
     found = (DAY if base == "date" else STAMP).fullmatch(text)
+    # An expression may give a day where its type is a datetime: it is that day's midnight.
     if found is None and base != "date" and DAY.fullmatch(text):
         found, text = DAY.fullmatch(text), f"{text} 00:00:00"
     if found is None or not is_day(found[1]):

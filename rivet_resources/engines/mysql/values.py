@@ -51,10 +51,12 @@ def _bool(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     """0 and 1, as digits of a tinyint(1) or the byte of a bit(1)."""
     zero = ord("0") if pa.types.is_string(array.type) else 0
     found = cells.texts(array)
+    # All values one byte long, as nearly always: one subtraction reads the column.
     if found.common == 1:
         truth = found.records(1)[:, 0] - zero
         if int(truth.max()) <= 1:
             return _truth(truth.astype(bool), found.rows)
+    # Whatever else there is (10, -1, another byte) is looked for by its text.
     allowed = pa.array([bytes([zero]), bytes([zero + 1])], pa.binary())
     raw = array.cast(pa.binary())
     strange = pc.and_(pc.is_valid(raw), pc.invert(pc.is_in(raw, allowed)))
@@ -75,6 +77,7 @@ def _bits(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     """BIT(n) arrives as big-endian bytes, as many as n needs."""
     found = cells.texts(array)
     width = found.common
+    # Of one column all have the same width; another one means that the column was altered.
     if not 0 <= width <= WORD:
         raise pa.ArrowInvalid("bits of different widths")
     padded = np.zeros((len(found.starts), WORD), np.uint8)
@@ -102,6 +105,7 @@ def _date(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
 
 def _stamp(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     """DATETIME is naive; TIMESTAMP is UTC, since the session's zone is."""
+    # By way of the number: a cast from naive to UTC would ask for a zone, and the session is in UTC already.
     return _on_calendar(array, NAIVE, column, counts).view(pa.int64()).view(column.arrow)
 
 
@@ -110,6 +114,7 @@ def _on_calendar(array: pa.Array, arrow: pa.DataType, column: Column, counts: di
     try:
         return array.cast(arrow)
     except pa.ArrowInvalid:
+        # A zero date, or a day that no calendar has. Only then is every cell looked at.
         array = _without_partial(array, column, counts)
         return fitted(array, lambda part: part.cast(arrow), "unparsable", counts, nulls(column))
 
@@ -150,6 +155,7 @@ def _uuid(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     if pa.types.is_string(column.arrow):
         return array.cast(column.arrow)
     found = cells.texts(array)
+    # UUID of MariaDB prints 36 letters always.
     if found.common not in (0, UUID_LENGTH):
         raise pa.ArrowInvalid("uuids of different lengths")
     letters = np.delete(found.records(UUID_LENGTH), UUID_DASHES, axis=1)

@@ -207,6 +207,7 @@ def _leaves(catalog: Catalog, table: _Table) -> tuple[tuple[Leaf, ...], int | No
     stored = [row for row in rows if row[2] != "p"]
     estimate = int(sum(max(row[7], 0) for row in stored)) if all(row[7] >= 0 for row in stored) else None
     size = sum(row[6] for row in stored)
+    # All or none: a foreign partition, or one of another access method, has no blocks that could be asked for.
     is_by_blocks = all(row[2] in ("r", "m") and row[3] == "heap" for row in stored)
     if not is_by_blocks or not stored or catalog.server_version < 140000:
         return (), estimate, size
@@ -299,6 +300,7 @@ def _labels(catalog: Catalog, described: Sequence[Described]) -> list[str]:
 def _types(catalog: Catalog, oids: set[int]) -> dict[int, TypeEntry]:
     """Read types with all that they are made of: bases of domains, items of arrays."""
     known: dict[int, TypeEntry] = {}
+    # As long as new ones turn up: an array of a domain over an array is three steps.
     while wanted := sorted(oids - known.keys()):
         for row in catalog.ask(TYPES, (wanted,), doing="reading the types"):
             known[row[0]] = entry = TypeEntry(*row)

@@ -27,10 +27,12 @@ def block_chunks(leaves: Sequence[Leaf], *, where: str, pieces: int) -> tuple[Ch
         (leaf, low, min(low + even, leaf.blocks))
         for leaf in leaves
         if leaf.blocks
+        # Equal ranges in each leaf, not a short one at its end.
         for even in [-(-leaf.blocks // max(1, round(leaf.blocks / size)))]
         for low in range(0, leaf.blocks, even)
     ]
     if not ranges:
+        # An empty table has one chunk all the same: a window without any would be one that was never read.
         ranges = [(leaves[0], 0, 0)]
     return tuple(
         Chunk(index=i, reader="blocks", relation=leaf.sql, where=where, blocks=(low, high))

@@ -101,6 +101,7 @@ def column_of(
 def _resolve(types: Types, oid: int, modifier: int) -> tuple[TypeEntry, int]:
     """Walk a domain down to its base, taking the domain's modifier along."""
     entry = types[oid]
+    # The domain's, since a column of a domain cannot have a modifier of its own.
     return _resolve(types, entry.base, entry.modifier) if entry.base else (entry, modifier)
 
 
@@ -125,6 +126,7 @@ def _list_fact(types: Types, entry: TypeEntry, modifier: int) -> Fact | None:
     if item.name not in POSTGRES_ITEMS:
         return None
     fact = postgres_numeric(item_modifier) if item.name == "numeric" else POSTGRES[item.name]
+    # Without precision and scale the items are texts, and so the array is one.
     if item.name == "numeric" and not pa.types.is_decimal(fact.arrow):
         return None
     cast = "{}" if types[entry.item].kind != "d" else "{}::" + item.sql + "[]"

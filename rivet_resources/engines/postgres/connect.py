@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     import psycopg
 
 DEFAULT_PORT = 5432
-STARTUP_REFUSED = "startup parameter"  # what poolers say of options they do not know
+# What poolers say of options that they do not know.
+STARTUP_REFUSED = "startup parameter"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class ConnectionParams:
             given += [f"-c {name}={_escape(value)}" for name, value in self.settings.items()]
             parameters["options"] = " ".join(word for word in given if word)
         else:
+            # The user's own options go with ours: a pooler refuses the parameter, whatever stands in it.
             parameters.pop("options", None)
         return make_conninfo("", **parameters)
 
@@ -133,6 +135,7 @@ class Arrow:
         """Close it, cancelling what runs on it; a broken line cannot be closed in good order, and nobody needs it."""
         lines, self.lines = self.lines, []
         try:
+            # A good-bye waits for the server, which may be what is broken.
             with deadline(CONNECT_SECONDS, lambda: hang_up(lines)):
                 self.raw.close()
         except Exception:
@@ -152,6 +155,7 @@ def open_arrow(
     """
     from adbc_driver_postgresql import dbapi  # driver
 
+    # The sockets that appear while it connects are its own: ADBC does not show them.
     with opened_lines(ports(conn_params)) as found:
 
         def end() -> None:
@@ -177,6 +181,7 @@ def ports(conn_params: ConnectionParams) -> set[int]:
 
 def connect_seconds(conn_params: ConnectionParams) -> float:
     """Return how long ADBC may take to connect: libpq ends each connection by itself, but not the questions on it."""
+    # libpq tries one host after the other, each with this much time.
     hosts = (conn_params.parameters.get("host") or conn_params.parameters.get("hostaddr") or "").count(",") + 1
     each = conn_params.parameters.get("connect_timeout", "")
     return hosts * (int(each) if each.isdecimal() else CONNECT_SECONDS) + CONNECT_SECONDS

@@ -67,6 +67,7 @@ def explain(
 def digest(statement: str, plan: Node) -> Explained:
     """Return what a plan does: of its scans, the one that returns most rows decides; equal ones by the worst."""
     nodes = list(_nodes(plan))
+    # A scan of a table decides before one of a function or a list of values.
     scans = [node for node in nodes if node["Node Type"] in SCANS and "Relation Name" in node] or [
         node for node in nodes if node["Node Type"] in SCANS
     ]

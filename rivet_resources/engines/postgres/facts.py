@@ -8,7 +8,8 @@ FACTS = EngineFacts(
     schemes={"postgresql": "postgres", "postgres": "postgres"},
     parser="postgres",
     create_index="CREATE INDEX CONCURRENTLY ON {relation} ({columns});",
-    create_partitioned_index="CREATE INDEX ON {relation} ({columns});",  # it cannot be built concurrently
+    # An index of a partitioned table cannot be built concurrently.
+    create_partitioned_index="CREATE INDEX ON {relation} ({columns});",
     analyze="ANALYZE {relation};",
     samples_bounds=True,
     pages_cursors=True,

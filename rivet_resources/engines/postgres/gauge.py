@@ -66,7 +66,8 @@ class PostgresGauge:
         if self._row("SELECT setting FROM pg_settings WHERE name = 'statement_timeout'") != {
             "setting": LIMITS["statement_timeout"]
         }:
-            self._pin = pin(LIMITS)  # a pooler refused the options: then within each transaction
+            # A pooler refused the options: then they are pinned within each transaction.
+            self._pin = pin(LIMITS)
         checkpoints = REQUESTED_CHECKPOINTS_17 if connection.info.server_version >= 170000 else REQUESTED_CHECKPOINTS
         self._parts = answerable({**PARTS, "log_waits": checkpoints}, self._works)
 
@@ -86,7 +87,8 @@ class PostgresGauge:
         try:
             self._row(selected(parts))
             return True
-        except psycopg.OperationalError:  # not refused: the line broke, or the time ran out
+        except psycopg.OperationalError:
+            # Not refused: the line broke, or the time ran out.
             raise
         except psycopg.Error:
             return False

@@ -24,11 +24,11 @@ Measured on the prototype: 4 writers, transactions up to 1.5 s: rows missed 25 %
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Protocol, Self
 
 from rivet_resources.contracts.relation import Relation
@@ -37,12 +37,12 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.engines.postgres import sql
 from rivet_resources.engines.postgres.catalog import Catalog
 from rivet_resources.engines.shared.future_stamps import Looking, ahead
+from rivet_resources.engines.shared.settling import settle
 from rivet_resources.errors import SourceError
 
 MARGIN = timedelta(milliseconds=250)
 PREPARED_MARGIN = timedelta(minutes=5)
 STANDBY_LAG = timedelta(seconds=60)
-SETTLE_SECONDS, SETTLE_STEP_SECONDS = 2.0, 0.05
 STAMPS = frozenset({"timestamp", "timestamptz", "date"})
 DIGITS = re.compile(r"\((\d)\)")  # of a second: timestamp(3) with time zone
 
@@ -109,6 +109,8 @@ class _Other:
 def floor(session: HorizonSession) -> Floor:
     """List the open transactions; must run outside a transaction, before the snapshot is taken."""
     standby, now, zone, hidden, oldest, pid, prepared = session.ask(FLOOR, doing="listing open transactions")[0]
+    # Of a standby the list is that of its own sessions; of hidden rows no start is known. Neither may be taken for
+    # "nobody is open".
     if standby or hidden:
         return Floor(asked_at=now, cap=None, zone=zone, is_standby=standby)
     cap, note = now, ""
@@ -179,7 +181,8 @@ def _floor(cap: datetime, relation: Relation, expression: str, column: Column) -
     """Cut the cap to what the column can hold: a `timestamp(0)` rounds a stamp to below the instant it was taken at."""
     found = DIGITS.search(column.native)
     digits = int(found[1]) if found else 6
-    if relation.column(expression) is None:  # of a fallback column nobody told
+    # Of a fallback column nobody told.
+    if relation.column(expression) is None:
         digits = 0
     step = 10 ** (6 - min(digits, 6))
     return cap.replace(microsecond=cap.microsecond // step * step)
@@ -197,6 +200,8 @@ def _cap(session: HorizonSession, lag: timedelta) -> tuple[datetime | None, str]
     known = session.floor
     assert known is not None, "a session lists open transactions when it begins"
     if known.is_standby:
+        # Open transactions of the primary are not shown here, whatever was asked for: never less than this far
+        # behind.
         lag = max(lag, STANDBY_LAG)
         behind = f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
         note = f"{STANDBY}; {behind}"
@@ -219,9 +224,10 @@ def _settle_cap(session: HorizonSession) -> tuple[datetime | None, str]:
     # The clock first, then the list: whoever begins between them is in neither, and starts above this instant.
     now = session.now()
     with session.beside() as beside:
-        left = _settle(beside)
+        left = settle(partial(_open, beside))
     if left:
         return None, f"nothing new is read while {_names(left)} is open; {HIDDEN}"
+    # The snapshot of before would not show what was waited for.
     session.restart()
     return now - MARGIN, f"waited for open transactions to end; {HIDDEN}"
 
@@ -232,7 +238,8 @@ def _cap_sql(cap: datetime, base: str, zone: str) -> str:
     if base == "timestamptz":
         return instant
     naive = f"least({instant} AT TIME ZONE 'UTC', {instant} AT TIME ZONE {sql.quote_text(zone)})"
-    return naive if base == "timestamp" else f"({naive})::date"  # a date may still grow until its day is over
+    # A date may still grow until its day is over.
+    return naive if base == "timestamp" else f"({naive})::date"
 
 
 # --- cursors without a clock ---------------------------------------------------------------------
@@ -245,7 +252,8 @@ def _settle_horizon(
     where = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
     # ORDER BY and not max(): uuid has no max() before PostgreSQL 18, and both take the last index entry.
     newest = sql.select(
-        [f"{sql.canonical_sql(spelled, base)} AS _rivet_high"],  # not the column's own name: ORDER BY would take it
+        # Not the column's own name: ORDER BY would take it.
+        [f"{sql.canonical_sql(spelled, base)} AS _rivet_high"],
         relation=relation.sql,
         where=[*where, f"{spelled} IS NOT NULL"],
         order_by=[f"{spelled} DESC"],
@@ -256,7 +264,7 @@ def _settle_horizon(
         rows = beside.ask(newest, doing=f"finding the newest row of {relation.name}")
         high = rows[0][0] if rows else None
         check_finite(high, relation=relation.name, expression=expression)
-        left = _settle(beside) if high is not None else {}
+        left = settle(partial(_open, beside)) if high is not None else {}
     if high is None:
         return Horizon(after)
     if left:
@@ -264,18 +272,6 @@ def _settle_horizon(
     session.restart()
     standby = session.floor is not None and session.floor.is_standby
     return Horizon(high, f"{STANDBY}: a late commit can be missed" if standby else "")
-
-
-def _settle(beside: HorizonSession) -> Mapping[str, _Other]:
-    """Wait for the transactions open now to end; give the ones that did not."""
-    left = _open(beside)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while left and time.monotonic() < deadline:
-        time.sleep(SETTLE_STEP_SECONDS)
-        still = _open(beside)
-        # Who began after the first list is not waited for, or a busy server would never let go: its values lie above.
-        left = {name: other for name, other in left.items() if name in still}
-    return left
 
 
 def _open(beside: HorizonSession) -> dict[str, _Other]:

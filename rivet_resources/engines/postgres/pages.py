@@ -25,7 +25,8 @@ from rivet_resources.errors import SourceLost
 
 # A page starts small, since nobody knows how much is in TOAST.
 FIRST_BLOCKS, MOST_BLOCKS = 8, 65_536
-MOST_ROWS_PER_BLOCK = 291  # of a heap page of 8 KB
+# Of a heap page of 8 KB.
+MOST_ROWS_PER_BLOCK = 291
 
 
 def read(
@@ -50,6 +51,7 @@ def _blocks(reader: Reader) -> Iterator[Page]:
     chunk, pace = reader.chunk, reader.pace
     size = paging.Size(now=FIRST_BLOCKS, most=MOST_BLOCKS, rows=paging.rows_limit(pace, reader.columns), pace=pace)
     if size.rows is not None:
+        # With a limit of rows the first page must keep it as well, however full the blocks are.
         size = replace(size, now=max(1, min(FIRST_BLOCKS, size.rows // MOST_ROWS_PER_BLOCK)))
     low, end = chunk.blocks
     while low < end:
@@ -60,6 +62,7 @@ def _blocks(reader: Reader) -> Iterator[Page]:
             continue
         asked, low = high - low, high
         yield page
+        # Behind the last page nobody waits for one.
         share = reader.wait(page.table.num_rows) if low < end else None
         size = size.after(asked, page, share=share)
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import psycopg
 
 OLDEST, NEWEST = (12,), 18
-SHORT_FEEDBACK_SECONDS = 1800  # a snapshot of a large table stays open that long
+# A snapshot of a large table stays open that long.
+SHORT_FEEDBACK_SECONDS = 1800
 DAY_SECONDS = 86_400
 
 # Asked for with `true`, a setting that the server does not have is NULL: reserved_connections came with version 16,
@@ -147,7 +148,9 @@ def _pooler(
     connections: int,
 ) -> Iterator[Finding]:
     """Judge what stands between; an application name that got lost, too, hides us from the server's people."""
+    # What was connected with in the end: without `options` where a pooler refused them (connect.py).
     took_options = "options" in connection.info.get_parameters()
+    # libpq was told of a backend when it connected. A pooler gives out a number of its own.
     if connection.info.backend_pid == server["pid"] and took_options:
         yield Finding("pooler", "ok", "none: the server itself answers")
         return
@@ -237,6 +240,7 @@ def _limits(catalog: Catalog, conn_params: ConnectionParams, server: Mapping[str
         if role.get(name) not in (None, "0"):
             ours = conn_params.settings[name]
             effective = catalog.ask("SELECT setting FROM pg_settings WHERE name = %s", (name,), doing=f"reading {name}")
+            # What is in force, not what was set: a pooler may have dropped our own value.
             if str(effective[0][0]) == ours:
                 yield Finding(name, "ok", f"the role's {role[name]} gives way to this session's {_speak(ours)}")
             else:
@@ -264,6 +268,7 @@ def _tables(catalog: Catalog, tables: Sequence[str], role: str) -> Iterator[Find
     values = (list(tables), [schema for schema, _ in names], [name for _, name in names])
     found: dict[str, tuple[Any, ...]] = {}
     for row in catalog.ask(TABLES, values, doing="looking at the tables"):
+        # An unqualified name may be in several schemas of the path; the first one is meant, as in a read.
         found.setdefault(row[0], row)
     lacking = {table: row for table, row in found.items() if not (row[3] and row[4])}
     user = quote(role)

@@ -32,7 +32,8 @@ from rivet_resources.engines.shared.paging import ABORT_BYTES, MIB, TooLarge, ch
 from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, StatementTimeout
 
 CANCEL_SECONDS = 10
-HINT_BYTES = 8 * MIB  # ADBC's own batches; bounds its buffers
+# ADBC's own batches; it bounds its buffers.
+HINT_BYTES = 8 * MIB
 COPY = {"adbc.postgresql.batch_size_hint_bytes": str(HINT_BYTES)}
 # COPY takes a query; neither FETCH nor BEGIN or SET is one.
 PLAIN = {"adbc.postgresql.use_copy": "false", **COPY}
@@ -76,6 +77,8 @@ class Reader:
                 on_retry=self._again,
             )
         except (TooLarge, StatementTimeout) as error:
+            # In either case the statement still runs, or its transaction is over: the next try begins on a new
+            # connection.
             self.close()
             if isinstance(error, StatementTimeout):
                 if self._has_timed_out or not can_shrink:
@@ -145,6 +148,7 @@ class Reader:
         try:
             batches = _statement(connection, statement, options, limit)
         except (TooLarge, RivetError):
+            # Ours already: read too much, or no answer in time.
             raise
         except Exception as error:
             raise self._fault(error, doing, time.perf_counter() - started) from None
@@ -214,6 +218,7 @@ def _connect(conn_params: ConnectionParams) -> Arrow:
 def _is_alive(connection: Arrow) -> bool:
     """Return whether this very connection still answers: then the fault was the statement's own."""
     try:
+        # ROLLBACK and not SELECT 1: it works in a transaction that a fault has ended, too.
         _statement(connection, "ROLLBACK", PLAIN, None)
         return True
     except Exception:
@@ -241,6 +246,8 @@ def _answer(cursor: Any, statement: str, limit: int | None) -> list[pa.RecordBat
         batches.append(batch)
         size += batch.nbytes
         if limit is not None and size > limit:
+            # The server would send the rest of the page; the cancel itself may hang on a broken line, so it has a
+            # limit of its own.
             cancel_within(CANCEL_SECONDS, cursor.adbc_cancel)
             raise TooLarge
     return batches

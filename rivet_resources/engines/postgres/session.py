@@ -116,10 +116,12 @@ class PostgresSession:
         try:
             self.snapshot = self._export(self)
             self.consistency = "snapshot"
-        except (SourceLost, SourceUnreachable, SourceAuth):  # of the second connection: nothing about snapshots
+        except (SourceLost, SourceUnreachable, SourceAuth):
+            # Of the second connection: it says nothing about snapshots.
             raise
         except Exception as error:  # any refusal leads to the same fallback, which the note reports
-            if SILENT in str(error):  # which is no refusal
+            # Silence is no refusal.
+            if SILENT in str(error):
                 raise fault(error, doing="proving the snapshot", secrets=self.conn_params.secrets) from None
             said = clean(error, secrets=self.conn_params.secrets)
             self.snapshot, self.consistency = None, "per_query"
@@ -262,6 +264,7 @@ class PostgresSession:
         spelled, base = self.typed(relation, expression)
         column = relation.column(expression)
         is_null = sql.select(["1"], relation=relation.sql, where=[where, f"{spelled} IS NULL"])
+        # The catalog rules NULLs out, so nothing is looked for.
         nulls = "false" if column is not None and not column.nullable else f"EXISTS ({is_null})"
         statement = sql.extremes(spelled, base, relation=relation.sql, where=where)
         rows = self.ask(statement, doing=f"reading the bounds of {relation.name}")
@@ -309,13 +312,17 @@ class PostgresSession:
             doing=f"reading the statistics of {relation.name}",
         )
         found = [str(row[0]) for row in rows if row[0] is not None]
+        # Two bounds are the smallest and the largest value: no place to cut between them.
         if len(found) < 3:
             return ()
         picked = (found[round(i * (len(found) - 1) / pieces)] for i in range(1, pieces))
+        # The ends are no bounds: a range below the smallest value of the sample, or above its largest, would be
+        # nearly empty.
         return tuple(bound for bound in dict.fromkeys(picked) if bound not in (found[0], found[-1]))
 
     def _sample(self, relation: Relation, column: Column, pieces: int) -> tuple[str, ...]:
         """Sample whole blocks: about 20 000 rows, all of a small table."""
+        # About 20,000 rows, whatever the estimate is off by; a table that was never counted is taken for small.
         percent = min(100.0, 2_000_000 / max(relation.rows_estimate or 20_000, 1))
         name, base = sql.quote(column.name), column.fact("base")
         bound = sql.canonical_sql("q", base)
@@ -330,7 +337,8 @@ class PostgresSession:
             )
         except SourceLost:
             raise
-        except SourceError:  # views and foreign tables cannot be sampled
+        except SourceError:
+            # Views and foreign tables cannot be sampled.
             self.ask("ROLLBACK TO rivet", doing=f"sampling {relation.name}")
             return ()
         return tuple(str(row[0]) for row in rows)
@@ -340,6 +348,7 @@ class PostgresSession:
         column = relation.column(key[0]) if len(key) == 1 else None
         if column is None or pieces < 2:
             return ()
+        # Counted under the snapshot, so the pieces are equal exactly; statistics would make them about equal.
         step = -(-self.count(relation) // pieces)
         name, bounds, where = sql.quote(column.name), list[str](), ""
         rendered = sql.canonical_sql(name, column.fact("base"))
@@ -348,10 +357,12 @@ class PostgresSession:
                 [f"{rendered} AS _rivet_bound", name], relation=relation.sql, where=[where], order_by=[name]
             )
             rows = self.ask(
+                # One more than the bound: without it nothing is left above.
                 f"SELECT _rivet_bound FROM ({inner} OFFSET {step - 1} LIMIT 2) AS walk",
                 doing=f"walking the key of {relation.name}",
             )
-            if len(rows) < 2:  # the last piece is open above
+            # The last piece is open above.
+            if len(rows) < 2:
                 break
             bounds.append(str(rows[0][0]))
             where = f"{name} > {sql.literal(bounds[-1], column)}"

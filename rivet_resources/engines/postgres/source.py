@@ -166,7 +166,8 @@ class Postgres(Server):
         check_scheme(url, key=self.url_key(), schemes=("postgresql", "postgres"), example=EXAMPLE)
         try:
             found: dict[str, Any] = conninfo_to_dict(url)
-        except ProgrammingError:  # its text shows the URL
+        except ProgrammingError:
+            # Its text shows the URL.
             raise ConfigError(
                 f"The source's URL cannot be read; write {EXAMPLE}, "
                 "with special characters of the password percent-encoded."
@@ -180,6 +181,7 @@ class Postgres(Server):
             ConfigError: no `tls:` block, and the host is not this machine.
         """
         require_protected(self.tls, _hosts(parameters))
+        # Only loopback and sockets come here without a block; libpq's own default stays.
         if self.tls is None:
             return {}
         if not self.tls.mode.startswith("verify"):

@@ -32,12 +32,10 @@ SMALLEST_DATE, SMALLEST_STAMP, DAY_MICROSECONDS = -2440589, -210866803200000000,
 
 
 def items(columns: Sequence[Column]) -> list[str]:
-    """Return the SELECT list: every column, then the hidden flags.
-
-    Expressions get an alias of ours: ORDER BY takes an output name before a column, and would sort `"n"::text`.
-    """
+    """Return the SELECT list: every column, then the hidden flags."""
     asked = [column.select for column in columns] + [column.fact("flag") for column in flagged(columns)]
     plain = {quote(column.name) for column in columns}
+    # Expressions get an alias of ours: ORDER BY takes an output name before a column, and would sort `"n"::text`.
     return [item if item in plain else f"{item} AS _rivet_{i}" for i, item in enumerate(asked)]
 
 
@@ -76,6 +74,7 @@ def _numeric_text(array: pa.Array, column: Column, counts: dict[str, int]) -> pa
 
 def _dates(array: pa.Array, counts: dict[str, int], replace: bool) -> pa.Array:
     days = array.view(pa.int32())
+    # One comparison finds them all: both sentinels lie below every day that PostgreSQL can store.
     smallest = pc.min(days).as_py()
     if smallest is None or smallest >= SMALLEST_DATE:
         return array
@@ -89,6 +88,8 @@ def _stamps(array: pa.Array, counts: dict[str, int], replace: bool) -> pa.Array:
     if smallest is None or smallest >= SMALLEST_STAMP:
         return array
     plus, minus = pc.equal(micros, STAMP_INFINITY), pc.equal(micros, STAMP_MINUS_INFINITY)
+    # What is neither has wrapped round: an instant after 294247-01-10, where the microseconds of an int64 end
+    # (`engine.md`, section 2, trap 4).
     beyond = pc.and_not(pc.less(micros, SMALLEST_STAMP), pc.or_(plus, minus))
     return masked(array, {"infinity": plus, "minus_infinity": minus, "beyond_range": beyond}, counts, replace)
 

@@ -57,6 +57,7 @@ class Cells:
 
     def __post_init__(self) -> None:
         self.schema = pa.schema([column.field for column in self.columns])
+        # Flags are hidden columns behind the SELECT list: by place here, since their names are not the user's.
         self._flags = {c.name: len(self.columns) + i for i, c in enumerate(flagged(self.columns))}
 
     def decode(self, batches: Sequence[pa.RecordBatch]) -> tuple[pa.Table, Special]:
@@ -66,6 +67,8 @@ class Cells:
             ValueDoesNotFit: a value has no place in its type and the policy is `fail`.
         """
         special: Special = {}
+        # The first row of each batch within the page: refused cells are told by their row of the page, whatever
+        # batches it came in.
         rows = np.cumsum([0, *(batch.num_rows for batch in batches)])
         refusals = _Refusals(int(rows[-1]))
         typed = [
@@ -85,25 +88,32 @@ class Cells:
         try:
             if column.name in self._flags:
                 kind = column.fact("flag_kind") or "array_shape"
+                # The flag first: cells that it marks hold what the reader could not decode.
                 array = masked(array, {kind: batch.column(self._flags[column.name])}, counts, nulls(column))
             # From here on masks may be of items of lists, which are not rows.
             counts.is_of_rows = not _is_nested(column)
             read = self.readers[column.fact("read") or "plain"]
             array = read(array, column, counts)
         except Unfit as unfit:
+            # A reader that refuses ends at once; what it counted goes into the message, and into no cell.
             counts.update(unfit.counts)
         takes_rows = column.policy == "row" and counts.are_rows(batch.num_rows)
+        # A key or cursor always fails. A NULL in one would compare with nothing, and its row would be lost between
+        # two windows.
         if counts and (column.name in self.strict or not (column.policy == "null" or takes_rows)):
             raise does_not_fit(column, counts, chunk=self.chunk)
         refused = refusals.add(column, counts, start) if counts and takes_rows else 0
         for kind, count in counts.items() if not refused else ():
             mine = special.setdefault(column.name, {})
             mine[kind] = mine.get(kind, 0) + count
+        # After every reader the type is checked once more: a column altered between planning and this page arrives
+        # as another type, and may still decode.
         if array.type != column.arrow:
             raise SourceError(
                 f"{_where(column)} was described as {column.arrow} but arrives as {array.type}. "
                 f"The table was altered while it was read; run again."
             )
+        # Cells that leave with their rows may be NULL until then; any other one contradicts the catalog.
         if not column.nullable and array.null_count > refused:
             raise ValueDoesNotFit(
                 f"{_where(column)} is NOT NULL in the catalog and holds NULL. Check the table, then run again."
@@ -142,6 +152,8 @@ class Found(dict[str, int]):
 
     def are_rows(self, count: int) -> bool:
         """Return whether it is known of which rows everything is that was counted."""
+        # A count without a mask came from inside a list, or from a reader that knows only numbers: then no row can
+        # be taken away.
         return all(len(mask) == count for _, mask in self.masks) and sum(self.values()) == sum(
             pc.sum(mask).as_py() or 0 for _, mask in self.masks
         )
@@ -200,6 +212,7 @@ def masked(array: pa.Array, masks: Mapping[str, pa.Array], counts: dict[str, int
 
 def fitted(array: pa.Array, cast: Cast, kind: str, counts: dict[str, int], replace: bool) -> pa.Array:
     """Cast; where single cells refuse, replace them by NULL and count them, or raise."""
+    # All at once first: Arrow casts a whole array in one call, and nearly always nothing is wrong with it.
     try:
         return cast(array)
     except (pa.ArrowInvalid, ValueError, OverflowError):
@@ -227,6 +240,7 @@ def does_not_fit(column: Column, counts: Mapping[str, int], *, chunk: int) -> Va
     held = " and ".join(KINDS[kind] for kind in counts)
     rows = sum(counts.values())
     short = column.name
+    # Bytes that are no text have no text form either.
     text = "" if "invalid_bytes" in counts else ', `"text"` (column becomes text)'
     return ValueDoesNotFit(
         f"{_where(column)} is {column.native} and holds {held}, which {_word(column)} cannot store. "
@@ -274,6 +288,7 @@ def checked_text(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.
     """Read text whose bytes nobody has promised to be UTF-8; bytes that are not never pass."""
 
     def validated(part: pa.Array) -> pa.Array:
+        # Arrow takes a driver's bytes for UTF-8 unseen; only a full validation looks at them.
         part.validate(full=True)
         return part
 
@@ -291,6 +306,8 @@ def overriding(base: Mapping[str, Read]) -> Read:
     def read(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
         target = parse_word(column.fact("target")).arrow
         if column.fact("base_read"):
+            # The reader of the source's own type first, with that type: what it counts as special is special under
+            # any override.
             natural = replace(column, arrow=arrow_named(column.fact("natural")))
             array = base[column.fact("base_read")](array, natural, counts)
         array = storage(array)

@@ -89,6 +89,7 @@ class ColumnBuilder:
             UnsupportedColumn
         """
         strict = (self.rule.on_unsupported or self.rules.on_unsupported) == "fail"
+        # With the policy `text` the text form is what the user asked for, so strictness has nothing against it.
         if strict and column.fidelity == "logical_string" and self.policy != "text":
             raise UnsupportedColumn(
                 f"{self.relation}.{self.name} is {self.native}, which is only exported as text, and "
@@ -139,6 +140,7 @@ class ColumnBuilder:
         logical = fact.logical or ("" if arrow == fact.arrow else fact.family)
         pattern, read = fact.sql, spelling.reads.get(fact.family, "plain")
         if fact.family == "numeric":
+            # Portable typing made it text: it is still read as a number first, so that NaN is found and counted.
             read = "decimal" if arrow == fact.arrow else "decimal_text"
         if arrow != fact.arrow:
             pattern = spelling.portable.get(fact.family, pattern)
@@ -160,6 +162,8 @@ class ColumnBuilder:
                 f"columns.{self.name}: {word.stem} cannot be read from {self.native}. "
                 f"Use `text`, which every column can be, or leave the override out."
             )
+        # `on_special_value: text` decides over the override's type: the column is text from its first row, and its
+        # schema never depends on a value.
         if word.stem == "text" or self.policy == "text":
             return self.text(fidelity="exact" if family in ("text", "json") else "logical_string")
         if word.stem.startswith("timestamp_tz") and family == "timestamp":
@@ -184,6 +188,7 @@ class ColumnBuilder:
         parsed = parse_word(word)
         arrow = pa.string() if self.is_portable and not is_portable(parsed.arrow) else parsed.arrow
         fidelity: Fidelity = "lossy" if parsed.stem.startswith("float") and self.fact.family != "float" else "exact"
+        # Naive times of a zone arrive as instants: the server converts them, with its own rules for the zone.
         natural = pa.timestamp("us", "UTC") if family == "timestamptz" else self.fact.arrow
         base_read = self.spelling.base_reads.get(family or self.fact.family)
         return self.column(
@@ -202,12 +207,15 @@ def policy_of(rule: ColumnRule, rules: TypeRules) -> Policy:
     """Return what becomes of a value that does not fit; a column's own word stands above `on_error`."""
     word = rule.on_special_value or rules.on_special_value
     is_own = rule.on_special_value is not None
+    # `on_error` puts rows aside only where nothing is said of the column itself; a word on the column wins.
     return "row" if word == "fail" and rules.refuses_rows and not is_own else word
 
 
 def rule_of(name: str, rules: TypeRules, relation: str) -> ColumnRule:
     """Return the column's entry of `columns:`, `table.column` before the bare name."""
     bare = relation.rpartition(".")[2]
+    # From the most exact spelling to the bare name: `columns:` of an export with several tables may mean one of
+    # them.
     for key in (f"{relation}.{name}", f"{bare}.{name}", name):
         if key in rules.columns:
             return rules.columns[key]

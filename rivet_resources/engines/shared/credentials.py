@@ -64,6 +64,7 @@ def _file(path: Path, *, key: str) -> Finding:
         return Finding(
             "credentials", "fail", f"file {path} (from {key}) cannot be read: {error.strerror}", f"ls -l {path}"
         )
+    # Of the group and of others: one bit is enough to read a password.
     if mode & 0o077:
         return Finding("credentials", "warn", f"file {path} (from {key}) may be read by others", f"chmod 600 {path}")
     return Finding("credentials", "ok", f"file {path} (from {key})")
@@ -73,6 +74,7 @@ def _drivers_own(server: Server) -> str:
     """Return what libpq adds by itself; the other drivers add nothing."""
     if getattr(server, "type", "") != "postgres":
         return ""
+    # libpq looks at the variable before its file.
     if os.environ.get("PGPASSWORD"):
         return ", libpq takes PGPASSWORD"
     known = Path(os.environ.get("PGPASSFILE") or Path.home() / ".pgpass")

@@ -38,6 +38,7 @@ class Spent:
         """Sum up. What a broken connection had counted is lost, so rows are told only of a reader that had one."""
         self.ended()
         return Effort(
+            # The server's counters are of a session. After a second connection they would show a part as the whole.
             rows_scanned=rows_scanned if self.connections == 1 else None,
             longest_transaction_ms=self.longest_transaction_ms,
             connections=self.connections,

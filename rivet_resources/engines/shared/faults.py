@@ -25,9 +25,12 @@ LONGEST_MESSAGE = 500
 
 def one_line(words: str, *, secrets: Sequence[str] = ()) -> str:
     """Return a message without secrets and control bytes, on one line, cut where it is long."""
+    # Drivers print what they connected with. Replaced before the text is cut, or half a password could stay at the
+    # end.
     for secret in secrets:
         if secret:
             words = words.replace(secret, "…")
+    # Control bytes of a server's message would change the terminal, and line ends would forge lines of a log.
     return " ".join("".join(c if c.isprintable() else " " for c in words).split())[:LONGEST_MESSAGE]
 
 

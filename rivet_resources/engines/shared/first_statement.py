@@ -29,6 +29,7 @@ def tell(statement: str) -> NoReturn:
 def first_statement(pages: Iterator[Page]) -> str:
     """Return the first statement that `pages` would send; '' when the chunk needs none, since it is empty."""
     try:
+        # The fault is the result: nothing was sent, since the reader in rehearsal raises instead of asking.
         next(pages, None)
     except Told as told:
         return told.statement

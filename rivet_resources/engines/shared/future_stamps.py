@@ -43,6 +43,7 @@ def ahead(
         newest: its greatest value, in its canonical form.
     """
     bound = _write_bound(newest, session.now())
+    # Most tables have none: then no row is counted, which could be a scan.
     if not _is_above(newest, bound):
         return ""
     rows = session.count(relation, where=f"{spelled} > {literal(bound, column)}")
@@ -61,6 +62,7 @@ def _write_bound(like: str, now: datetime) -> str:
 
 def _is_above(stamp: str, bound: str) -> bool:
     """Compare two stamps of one form; a year of more than four digits is above, one before Christ is not."""
+    # As texts of one form, since a year beyond 9999 is none that Python's dates know.
     year = stamp.lstrip("+").partition("-")[0]
     if stamp.startswith("-") or not year.isdigit() or "BC" in stamp:
         return False

@@ -19,6 +19,7 @@ def pressure_of(latency_ms: float, found: Mapping[str, Any]) -> Pressure:
     lag = found.get("lag_seconds")
     return Pressure(
         latency_ms=latency_ms,
+        # Clocks of two servers differ: a replica that seems ahead is not behind.
         lag_seconds=None if lag is None else max(0.0, float(lag)),
         **{name: max(0, int(found[name])) for name in WHOLE if found.get(name) is not None},
     )
@@ -31,4 +32,6 @@ def selected(parts: Mapping[str, str]) -> str:
 
 def answerable(parts: Mapping[str, str], works: Callable[[Mapping[str, str]], bool]) -> dict[str, str]:
     """Keep the parts that this server answers to this user: all of them by one question, else each by its own."""
+    # All by one question first, as it mostly is answered; a right that is missing makes the whole statement fail,
+    # and then each scalar is tried alone.
     return dict(parts) if works(parts) else {name: sql for name, sql in parts.items() if works({name: sql})}

@@ -25,6 +25,8 @@ def identity(relation: Relation, where: str) -> str:
 def half_open(name: str, bounds: Sequence[str], *, where: str) -> tuple[str, ...]:
     """Write predicates (low, high] between ascending rendered bounds, the first open below, the last above."""
     return tuple(
+        # Half-open to the left, so each row is in one range and no bound is in two; open at both ends, since
+        # statistics do not know rows that came later.
         conjunction([where, f"{name} > {low}" if low else "", f"{name} <= {high}" if high else ""])
         for low, high in zip([None, *bounds], [*bounds, None], strict=True)
     )
@@ -43,6 +45,8 @@ def key_chunks(
 
     A composite key is not cut: there is one chunk then.
     """
+    # By the first column of the key, and only where it is the whole key: ranges of a prefix could not be named by
+    # one bound.
     column = relation.column(relation.key[0])
     literals = []
     if len(relation.key) == 1 and column is not None:

@@ -17,6 +17,7 @@ def quoted_name(name: str, *, opening: str = '"', closing: str = '"') -> str:
     Raises:
         ConfigError: the name is empty or holds a NUL.
     """
+    # A NUL would end the name inside a driver in C, and another table be read.
     if not name or "\0" in name:
         raise ConfigError(f"{name!r} cannot be the name of a column or table; names are non-empty and hold no NUL.")
     return f"{opening}{name.replace(closing, 2 * closing)}{closing}"

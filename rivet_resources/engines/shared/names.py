@@ -51,6 +51,7 @@ def is_meant(pattern: str, schema: str, name: str) -> bool:
 
     '' means every table. Names are compared exactly, so that `Orders` and `orders` stay two tables.
     """
+    # As it stands first: a name with a dot or a bracket in it is then found without being quoted.
     if pattern in ("", name, f"{schema}.{name}"):
         return True
     if fnmatchcase(name, pattern) or ("." in pattern and fnmatchcase(f"{schema}.{name}", pattern)):
@@ -64,6 +65,7 @@ def is_meant(pattern: str, schema: str, name: str) -> bool:
 def schema_asked(pattern: str) -> str | None:
     """Return the schema that a pattern writes out; None where it names none, or a glob of some."""
     try:
+        # A glob has no one schema, so the catalog is asked for all of them.
         return split_name(pattern)[0] if pattern and not re.search(r"[*?]", pattern.partition(".")[0]) else None
     except ConfigError:
         return None
@@ -75,6 +77,7 @@ def require_expression(text: str, relation: Relation) -> None:
     Raises:
         UnknownColumn
     """
+    # Anything in parentheses is an expression of the engine, which no list of columns could judge.
     if relation.column(text) is None and not text.startswith("("):
         known = [column.name for column in relation.columns]
         raise UnknownColumn(text, relation=relation.name, known=known, key="cursor_column")

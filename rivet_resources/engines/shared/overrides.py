@@ -41,6 +41,7 @@ def conversion(source: str, stem: str, target: pa.DataType) -> tuple[Cast | None
 
 def _to_bool(array: pa.Array) -> pa.Array:
     """Turn 0 and 1, as numbers or bit texts, into truth; anything else refuses."""
+    # By its number and not by Arrow's cast to bool, which takes every number but 0 for true.
     numbers = array.cast(pa.int64())
     if len(array) and pc.any(pc.or_(pc.less(numbers, 0), pc.greater(numbers, 1))).as_py():
         raise ValueError
@@ -49,6 +50,7 @@ def _to_bool(array: pa.Array) -> pa.Array:
 
 def _to_date(array: pa.Array) -> pa.Array:
     """Turn midnights into dates; Arrow alone would cut the time off."""
+    # There and back: Arrow's cast to a day cuts the time off and says nothing.
     dates = array.cast(pa.date32())
     if pc.any(pc.not_equal(dates.cast(array.type), array)).as_py():
         raise ValueError
@@ -57,6 +59,7 @@ def _to_date(array: pa.Array) -> pa.Array:
 
 def _to_integer(array: pa.Array, source: str, target: pa.DataType) -> pa.Array:
     if source == "bit":
+        # Arrow would read such a text as a decimal number.
         return pa.array([None if bits is None else int(bits, 2) for bits in array.to_pylist()], pa.int64()).cast(target)
     if source == "time":
         return array.view(pa.int64()).cast(target)

@@ -71,11 +71,14 @@ def read_pages(reader: PageReader, pages: Iterator[Page]) -> Generator[Page, Non
     try:
         for page in pages:
             longest = max(longest, page.statement_ms)
+            # An empty page in the middle is no end of a chunk, as a range of blocks may hold only dead rows.
             if page.table.num_rows:
                 yield replace(page, statement_ms=longest)
                 longest = 0.0
         return reader.effort()
     finally:
+        # By the reader in every case, also when the caller leaves the loop: the generator's end is where the
+        # connection ends.
         reader.close()
 
 
@@ -96,10 +99,7 @@ def fetches(reader: PageReader, fetch: Callable[[int], Page], *, first: int | No
 
 
 def keyset(reader: PageReader, dialect: Dialect) -> Iterator[Page]:
-    """Walk a chunk by `key > last … ORDER BY key LIMIT n`; each page stands alone.
-
-    The database alone compares keys: what comes back as last is sent back as the next bound (`engine.md`, section 5).
-    """
+    """Walk a chunk by `key > last … ORDER BY key LIMIT n`; each page stands alone."""
     chunk = reader.chunk
     rows = rows_limit(reader.pace, reader.columns) or reader.pace.batch_size
     size = Size(now=min(FIRST_ROWS, rows), most=rows, rows=None, pace=reader.pace)
@@ -112,6 +112,8 @@ def keyset(reader: PageReader, dialect: Dialect) -> Iterator[Page]:
         )
         page = reader.ask(statement, what="the next rows by key", can_shrink=size.now > 1)
         if page is None:
+            # A quarter, as the page was far too large or too slow: halving would cost the source several more
+            # tries.
             size = replace(size, now=max(1, size.now // 4))
             continue
         yield page
@@ -126,6 +128,8 @@ def keyset(reader: PageReader, dialect: Dialect) -> Iterator[Page]:
                 f"A page of {chunk.relation} by {', '.join(chunk.key)} ended where the one before it did, so the "
                 f"server does not compare this key as it orders it. Nothing was published; choose another key."
             )
+        # The bound goes back as it came, and the database alone compares it (`engine.md`, section 5): an order of
+        # ours over texts could be another one.
         bounds = [dialect.literal(text, column) for text, column in zip(last, columns, strict=True)]
         after = dialect.after_key(key, bounds)
         size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
@@ -140,12 +144,14 @@ class Size:
 
     now: int
     most: int
+    # In blocks how many rows come is not known beforehand, so the user's limit of rows is kept by adapting.
     rows: int | None  # at most so many rows where `now` counts blocks
     pace: Pace
 
     @property
     def longest_seconds(self) -> float:
         limit = self.pace.statement_timeout_s
+        # A tenth of the timeout, since the next page may be on a cold part of the table.
         return min(LONGEST_SECONDS, limit / 10) if limit else LONGEST_SECONDS
 
     @property
@@ -181,6 +187,7 @@ class Size:
             self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
             self.rows / max(page.table.num_rows, 1) if self.rows is not None else GROWTH,
         )
+        # No tolerance here, unlike in `after`: what the governor asks for is meant for the very next page.
         wanted = int(asked * min(factor * share, GROWTH))
         return replace(self, now=max(1, min(wanted, int(self.most * share) or 1)))
 
@@ -192,6 +199,7 @@ def rows_limit(pace: Pace, columns: tuple[Column, ...]) -> int | None:
         return pace.batch_size
     if pace.batch_size_memory_mb is None:
         return None
+    # Between these two: a few rows a page would be all round trips, and an estimate by type may be far too low.
     return max(1_000, min(500_000, pace.batch_size_memory_mb * MIB // row_width(columns)))
 
 
@@ -229,6 +237,8 @@ def check_cells(table: pa.Table, max_value_mb: int, *, relation: str) -> None:
     if not max_value_mb:
         return
     for name, column in zip(table.column_names, table.columns, strict=True):
+        # A column whose bytes together are below the limit has no cell above it, so the lengths of most pages are
+        # never computed.
         if column.nbytes <= max_value_mb * MIB or not (
             pa.types.is_string(column.type) or pa.types.is_binary(column.type)
         ):

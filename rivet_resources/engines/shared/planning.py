@@ -17,6 +17,8 @@ S = TypeVar("S", bound=Session)
 @contextmanager
 def planning(connect: Callable[[], S], *, pace: Pace) -> Iterator[S]:
     """Yield a session; its connection, and the snapshot it may hold, end with the block."""
+    # Only while it opens. A session that broke later held the snapshot of the plan, and a new one would see another
+    # instant.
     session = retry.call(connect, pace=pace, on=SourceLost)
     try:
         yield session

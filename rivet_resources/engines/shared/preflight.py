@@ -21,11 +21,13 @@ def line_finding(mode: str, *, cipher: str, is_near: bool) -> Finding:
         cipher: version or cipher as the server tells it, '' for a plain line.
         is_near: the host is this machine, where nobody can listen.
     """
+    # The cipher is what the server says of this very connection. What was configured may not be what was agreed on.
     if not cipher:
         if is_near:
             return Finding("tls", "ok", "plain, to this machine")
         text = "the line is not protected: passwords and rows can be read on their way (`tls: {mode: disable}`)"
         return Finding("tls", "warn", text, "tls: {mode: verify-full}")
+    # `require` encrypts to whoever answers, also to somebody on the way.
     if mode == "require" and not is_near:
         text = f"{cipher}, but nobody checks who answers (`tls: {{mode: require}}`)"
         return Finding("tls", "warn", text, "tls: {mode: verify-full, ca_file: <the authority's PEM file>}")
@@ -56,7 +58,8 @@ def connections_finding(used: int, limit: int, *, reserved: int, needed: int, fi
     """
     left = max(limit - reserved - used, 0)
     said = f"{used} of {limit} connections in use" + (f", {reserved} kept for administrators" if reserved else "")
-    if needed and left + 1 < needed + SPARE:  # the one that asks will be free again
+    # The connection that asks will be free again.
+    if needed and left + 1 < needed + SPARE:
         text = f"{said}: {left} left, and the widest export opens up to {needed + SPARE} (or lower its `parallel`)"
         return Finding("connections", "fail", text, fix)
     if used >= CROWDED * (limit - reserved):

@@ -50,11 +50,15 @@ def strip_query(query: str, lexicon: Lexicon) -> str:
     for place, (text, name) in reversed(list(enumerate(pieces))):
         if _is_comment(text, name, lexicon):
             continue
+        # A parameter is no code of the query, so nothing of it is cut.
         code = text if name is not None else text.rstrip("; \t\r\n\f\v")
+        # Semicolons between the last statement and a comment behind it: blanks keep the text's places.
         pieces[place] = (code + text[len(code) :].replace(";", " "), name)
         if code:
             break
     bare = "".join(text for text, _ in pieces).strip()
+    # What is left may be comments only, and a derived table of nothing is a syntax error of the server with a worse
+    # message.
     if not code_of(bare, lexicon):
         raise ConfigError("The query is empty; write one SELECT.")
     return bare
@@ -74,6 +78,7 @@ def nested_comment(query: str, match: re.Match[str]) -> int:
     while depth and (edge := COMMENT_EDGE.search(query, position)):
         depth += 1 if edge[0] == "/*" else -1
         position = edge.end()
+    # A comment that is never closed reaches to the end of the query, as it does for the server.
     return len(query) if depth else position
 
 
@@ -97,6 +102,7 @@ def _parameter(name: str, params: Mapping[str, str], lexicon: Lexicon) -> str:
         raise ConfigError(
             f"The query uses :{name}, which has no value; known parameters: {known}. Add `params: {{{name}: …}}`."
         )
+    # Refused here by the parameter's name, which an error of the server would not tell.
     if "\0" in params[name] and not lexicon.holds_nul:
         raise ConfigError(f"Parameter {name} of the query holds a NUL, which this source's text cannot; remove it.")
     return lexicon.quote(params[name])

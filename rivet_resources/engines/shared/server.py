@@ -93,6 +93,7 @@ class Server(Settings):
 
     def at(self, variable: str) -> Self:
         """Return the same source at the URL that an environment variable holds; see the protocol."""
+        # Nothing of the old address stays: the fields would make two ways to connect, which the block refuses.
         return self.model_copy(update={**dict.fromkeys((*URLS, *FIELDS)), "url_env": variable})
 
     def url_text(self) -> str | None:
@@ -113,6 +114,8 @@ class Server(Settings):
 
     def secret_texts(self) -> tuple[str, ...]:
         """Return what no message may show: the URL, and the password in each spelling a driver may print."""
+        # Each spelling is blanked out: a driver may print the password as the URL has it, or decoded, and one of
+        # them would pass.
         url, password = self.url_text(), self.password_text()
         # Drivers show a password decoded or as the URL has it, by the fault.
         spelled = re.search(r"//[^/@]*?:([^@]*)@", url or "")
@@ -160,11 +163,13 @@ def address(server: Server, *, schemes: tuple[str, ...], default_port: int, exam
             password=server.password_text(),
             database=server.database or "",
         )
+    # Before parsing: a driver that is given the URL of another database tends to print it whole.
     check_scheme(url, key=server.url_key(), schemes=schemes, example=example)
     try:
         parts = urlsplit(url)
         host, port = unquote(parts.hostname or ""), parts.port or default_port
     except ValueError:
+        # Without the parser's own message, which quotes the URL.
         host, port = "", 0
     # A URL of MySQL may name a socket among its options, and no host.
     if not host and "unix_socket" not in url:
@@ -203,6 +208,7 @@ def require_protected(tls: Tls | None, hosts: Iterable[str]) -> None:
     Raises:
         ConfigError: no `tls:` block, and one of the hosts is not this machine.
     """
+    # Judged by the name as it is written. Resolving it would be a connection before the gate is passed.
     far = [host for host in hosts if not is_loopback(host.strip())]
     if tls is None and far:
         raise ConfigError(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 def conjunction(predicates: Sequence[str]) -> str:
     """Join predicates with AND, each in parentheses, leaving out empty ones."""
+    # In parentheses each: a user's own predicate may hold an OR.
     return " AND ".join(f"({predicate})" for predicate in predicates if predicate)
 
 
@@ -32,7 +33,8 @@ def select(
 
 
 def derived(query: str) -> str:
-    """Wrap a query so that it can stand after FROM; the newline ends a trailing line comment."""
+    """Wrap a query so that it can stand after FROM."""
+    # The newline ends a line comment that the query may end with.
     return f"({query}\n) AS _rivet_q"
 
 
@@ -44,11 +46,9 @@ def after_row(key: Sequence[str], bounds: Sequence[str]) -> str:
 
 
 def after_each(key: Sequence[str], bounds: Sequence[str]) -> str:
-    """Write `key > bounds` as a > x OR (a = x AND …), where row comparisons scan the table or do not exist.
-
-    Led by a >= x, which gives the index its range (`connectors.md`, section 11).
-    """
+    """Write `key > bounds` as a > x OR (a = x AND …), where row comparisons scan the table or do not exist."""
     after = f"{key[-1]} > {bounds[-1]}"
     for name, bound in zip(reversed(key[:-1]), reversed(bounds[:-1]), strict=True):
         after = f"{name} > {bound} OR ({name} = {bound} AND ({after}))"
+    # Led by a >= x, which gives the index its range (`connectors.md`, section 11).
     return after if len(key) == 1 else f"{key[0]} >= {bounds[0]} AND ({after})"

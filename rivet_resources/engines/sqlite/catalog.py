@@ -63,6 +63,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> tuple[Relat
         UnknownTable, UnknownColumn, UnsupportedColumn, ConfigError
     """
     schema, bare = split_name(name)
+    # Other schemas are those of ATTACH, and no connection of ours attaches anything.
     found = catalog.ask(FIND, (bare,), doing=f"looking up table {name}") if schema in (None, "main") else []
     if not found:
         known = [row[0] for row in catalog.ask(KNOWN, doing="listing the tables")]
@@ -93,7 +94,8 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
     view = catalog.as_view(written, doing="describing the query")
     rows = catalog.ask(COLUMNS, (view,), doing="describing the query")
     names = [row[0] for row in rows]
-    for name in names:  # how SQLite tells two columns of one name apart
+    # This is how SQLite tells two columns of one name apart.
+    for name in names:
         base = re.sub(r":\d+$", "", name)
         if base != name and base.lower() in [other.lower() for other in names]:
             raise ConfigError(f"The query returns two columns called {base}. Rename one with AS.")
@@ -109,6 +111,7 @@ def _decide_types(
     names = [row[0] for row in rows]
     for rule in rules.columns:
         table, _, name = rule.rpartition(".")
+        # A rule that means no column is an error: the column it was meant for would be exported with another type.
         if rule not in names and not (name in names and table in (relation, f"main.{relation}")):
             raise UnknownColumn(rule, relation=relation, known=names, key="columns")
 
@@ -118,6 +121,7 @@ def _decide_types(
 
     return tuple(
         column_of(
+            # NULLs of a key were ruled out by `keys_of`, whatever the declaration says.
             Declared(name=name, native=native, not_null=bool(not_null) or name in key),
             rules=rules,
             relation=relation,
@@ -144,6 +148,7 @@ def keys_of(catalog: Catalog, table: str, rows: Rows, *, has_rowid: bool) -> Key
     # A column that is called rowid hides the row's number under that name, not under the other two.
     rowid = next((name for name in ROWID if name not in lower), "") if has_rowid else ""
     indexes = indexes_of(catalog, table)
+    # A unique index of another collation takes two texts for one that bytes tell apart, and would skip rows.
     usable = [i.parts for i in indexes if i.is_unique and all(coll == "BINARY" for _, coll in i.parts)]
     keys = [tuple(name for name, _ in parts) for parts in usable]
     key = primary if is_alias else next((found for found in keys if set(found) <= never_null), ())
@@ -181,10 +186,12 @@ def rows_estimate(catalog: Catalog, table: str, rowid: str) -> int | None:
     """Return about how many rows there are: from ANALYZE, else at most as many as the greatest row number."""
     try:
         stat = catalog.ask("SELECT stat FROM sqlite_stat1 WHERE tbl = ? LIMIT 1", (table,), doing="reading statistics")
-    except SourceError:  # nobody has run ANALYZE
+    except SourceError:
+        # Nobody has run ANALYZE.
         stat = []
     if stat and stat[0][0]:
         return int(str(stat[0][0]).split()[0])
+    # A view has neither statistics nor row numbers, and counting it would run it.
     if not rowid:
         return None
     largest = catalog.ask(f"SELECT max({rowid}) FROM {sql.quote(table)}", doing="reading the greatest row number")

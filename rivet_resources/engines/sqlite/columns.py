@@ -57,6 +57,7 @@ def column_of(declared: Declared, *, rules: TypeRules, relation: str, probe: Pro
     policy = policy_of(rule, rules)
     shape = _shape(kind_of(declared.native), stem, is_text="text" in (stem, policy))
     facts = {"wire": shape.wire, "flag": "typeof", "flag_kind": "mixed_types" if shape.wire == "any" else "other_class"}
+    # One pass over the column, so only for columns whose cells become times.
     if stem in TIMES and policy != "text":
         facts |= {"times": probe(declared.name), "zone": rule.timezone or ""}
     column = ColumnBuilder(
@@ -78,6 +79,8 @@ def column_of(declared: Declared, *, rules: TypeRules, relation: str, probe: Pro
 def _shape(kind: Kind, stem: str, *, is_text: bool) -> Shape:
     """Return what a column is read as, by its declared type and the override's word."""
     shape = OVERRIDDEN.get((kind, stem), SQLITE[kind])
+    # As text, numbers are taken beside texts. Blobs have no text form, and an untyped column takes whichever class
+    # comes first.
     if is_text and kind not in ("bytes", "any"):
         return replace(shape, wire="loose")
     return shape

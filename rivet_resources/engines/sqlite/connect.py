@@ -15,7 +15,8 @@ from urllib.parse import quote as percent
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.engines.sqlite.errors import fault, missing
 
-STEPS = 20_000  # of SQLite's machine between two looks at the clock; well under a millisecond
+# Of SQLite's machine between two looks at the clock; well under a millisecond.
+STEPS = 20_000
 FOREVER_SECONDS = 86_400.0
 
 
@@ -33,12 +34,15 @@ class ConnectionParams:
         Raises:
             SourceMissing: there is no such file.
         """
+        # Asked here, for SQLite says the same of a file that is missing as of one that may not be opened.
         if not self.path.is_file():
             raise missing(str(self.path), why="is a folder" if self.path.is_dir() else "is not there")
         try:
             connection = sqlite3.connect(
                 f"file:{percent(str(self.path))}?mode={mode}",
                 uri=True,
+                # Transactions are begun by us alone: the driver's own BEGIN would come before a statement that
+                # changes something.
                 isolation_level=None,
                 check_same_thread=False,
                 # 0 means no limit to a user, and not to wait at all to SQLite.
@@ -53,6 +57,7 @@ class ConnectionParams:
 
     def begin_statement(self) -> float:
         """Start the clock of one statement, or of one fetch from it; return the start."""
+        # The handler looks at this deadline: SQLite has no limit of its own for a statement.
         started = time.monotonic()
         limit = self.pace.statement_timeout_s
         self.deadline = started + limit if limit else float("inf")

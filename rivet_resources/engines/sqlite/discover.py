@@ -52,12 +52,14 @@ def _facts(catalog: Catalog, row: tuple[Any, ...], statistics: Mapping[str, Sequ
     name, kind, is_without_rowid, definition = row
     try:
         columns = catalog.ask(COLUMNS, (name,), doing=f"reading the columns of {name}")
-    except SourceError:  # a view whose tables are gone
+    except SourceError:
+        # A view whose tables are gone.
         reason = {"unreadable": "it refers to a table or column that is not there"}
         return TableFacts(schema=SCHEMA, name=name, kind="view", columns=(), facts=reason)
     keys = keys_of(catalog, name, columns, has_rowid=kind == "table" and not is_without_rowid)
     indexes = [index for index in indexes_of(catalog, name) if index.is_plain]
     facts = [_index(index, columns) for index in indexes]
+    # INTEGER PRIMARY KEY is the row's number and has no index of its own; a search by it is the fastest there is.
     if len(keys.key) == 1 and keys.key[0] in keys.indexed and all(index.columns != keys.key for index in facts):
         facts.insert(0, IndexFacts("rowid", keys.key, is_unique=True, is_primary=True))
     distinct = _distinct(indexes, statistics)
@@ -83,6 +85,7 @@ def _distinct(indexes: Sequence[Index], statistics: Mapping[str, Sequence[str]])
     found = {}
     for index in indexes:
         words = statistics.get(index.name, ())
+        # The first number is of rows, the second of rows for each value of the first column.
         if len(words) > 1 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
             found[index.parts[0][0]] = int(words[0]) / int(words[1])
     return found

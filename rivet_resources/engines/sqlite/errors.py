@@ -49,6 +49,7 @@ def fault(error: BaseException, *, doing: str, path: str) -> RivetError:
     code, said = code_of(error), f"SQLite said: {clean(error)}"
     if code in PASSING:
         return SourceLost(f"While {doing}: {said}. Another program holds {path}; it may be free later, run again.")
+    # The only one who interrupts is our own deadline (connect.py).
     if code == INTERRUPTED:
         return faults.timed_out(doing, owner="table")
     if code in (CORRUPT, NOT_A_DATABASE):

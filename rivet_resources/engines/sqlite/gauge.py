@@ -30,6 +30,7 @@ class SqliteGauge:
         """Take the time of one statement that reads the file."""
         started = self._conn_params.begin_statement()
         try:
+            # It reads the first page of the file, so it waits for whoever holds the file, as a page does.
             self._connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
         except sqlite3.Error as error:
             raise fault(error, doing="looking at the file", path=str(self._conn_params.path)) from None

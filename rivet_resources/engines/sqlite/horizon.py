@@ -68,6 +68,7 @@ def horizon(
     lag_seconds: float,
 ) -> Horizon:
     """Find the greatest value that nothing can appear below any more; `after` itself when nothing new is closed."""
+    # Held until the bound is known: in between somebody else could begin to write, with a stamp of before it.
     lock = _take(session)
     try:
         if lock.is_busy:
@@ -77,6 +78,8 @@ def horizon(
         return _highest(session, relation, expression, column, after=after, lag=lag, is_blind=is_blind)
     finally:
         if lock.connection is not None:
+            # It was never written in, so giving the lock back changes nothing; a fault here must not hide the
+            # bound.
             with suppress(sqlite3.Error):
                 lock.connection.execute("ROLLBACK")
             lock.connection.close()
@@ -87,6 +90,7 @@ def _take(session: HorizonSession) -> _Lock:
     try:
         connection = session.conn_params.connect(mode="rw")
     except SourceError:
+        # A file that cannot be opened for writing has no lock to be had; the run says what it cannot know.
         return _Lock(None)
     try:
         session.conn_params.begin_statement()
@@ -130,6 +134,7 @@ def _highest(
     if lag:
         notes.append(f"stayed {lag.total_seconds():g} s behind")
     cap = _cap(newest, stamps, now=session.now() - lag)
+    # Strictly below: rows of the current second may still be written with the very same stamp.
     high = session.end(relation, spelled, known, where=" AND ".join([*where, f"{spelled} < {cap}"]), direction="DESC")
     if high != newest:
         future = ahead(session, relation, spelled, stamps, newest=newest, literal=sql.literal)
@@ -158,6 +163,7 @@ def _cap(newest: str, stamps: Column, *, now: datetime) -> str:
     is_absolute = isinstance(spelled, str) or spelled["class"] == "integer" or spelled["suffix"] or stamps.fact("zone")
     naive = now.astimezone(UTC).replace(tzinfo=None)
     if not is_absolute:
+        # Naive times may be of this machine's zone or of UTC: the earlier one is safe for both.
         naive = min(naive, now.astimezone().replace(tzinfo=None))
     is_day = len(newest) == len("2026-01-31")
     floored = naive.replace(hour=0, minute=0, second=0, microsecond=0) if is_day else naive.replace(microsecond=0)

@@ -21,7 +21,8 @@ from rivet_resources.engines.sqlite import sql
 from rivet_resources.engines.sqlite.connect import ConnectionParams
 from rivet_resources.engines.sqlite.reader import Reader
 
-FIRST_ROWS = 32  # nobody knows how wide the rows are; pages grow eightfold at most
+# Nobody knows how wide the rows are; pages grow eightfold at most.
+FIRST_ROWS = 32
 
 
 def read(

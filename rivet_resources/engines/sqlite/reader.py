@@ -31,7 +31,8 @@ from rivet_resources.errors import RivetError, SourceLost, StatementTimeout
 
 T = TypeVar("T")
 
-BITE_ROWS = 1000  # 20 000 at once cost half as much CPU again (measured: cache and garbage collection)
+# 20,000 at once cost half as much CPU again (measured: cache and garbage collection).
+BITE_ROWS = 1000
 
 
 @dataclass
@@ -75,6 +76,7 @@ class Reader:
 
     def fetch(self, cursor: sqlite3.Cursor, count: int) -> Page:
         """Read the next rows of an open statement; its clock counts each fetch by itself."""
+        # The throttle's pauses between two fetches do not count against the limit.
         started = self.conn_params.begin_statement()
         batches = self._bites(cursor, count, "the next rows")
         return self._page(batches, time.monotonic() - started)
@@ -98,6 +100,7 @@ class Reader:
             self._retries += 1
             self.close()
 
+        # Another connection would see another instant, and rows were given of this one.
         if self.chunk.one_instant and self._has_given:
             return call()
         return retry.call(call, pace=self.pace, on=SourceLost, on_retry=again)
@@ -128,6 +131,7 @@ class Reader:
             self._connection = self.conn_params.connect()
             self._spent.connected(in_transaction=self.chunk.one_instant)
             # A deferred transaction: the instant is that of its first SELECT, and no lock is taken before.
+            # Set on each connection: the file is open read-only, and this keeps temporary objects out as well.
             begin = "PRAGMA query_only = 1", *(["BEGIN"] if self.chunk.one_instant else [])
         else:
             begin = ()

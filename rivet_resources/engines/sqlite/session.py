@@ -96,7 +96,8 @@ class SqliteSession:
         try:
             # The newline ends a line comment that the query may end with.
             self.raw(f"CREATE TEMP VIEW {name} AS {query}\n", doing=doing)
-            self.raw(f"SELECT 1 FROM {name} LIMIT 0", doing=doing)  # a view's names are resolved when it is used
+            # A view's names are resolved when it is used, not when it is made.
+            self.raw(f"SELECT 1 FROM {name} LIMIT 0", doing=doing)
         finally:
             self.raw("PRAGMA query_only = 1", doing=doing)
         return name
@@ -161,6 +162,7 @@ class SqliteSession:
         if column is not None:
             return sql.order_by(column), column
         require_expression(expression, relation)
+        # An expression has no collation that could be asked for, so it is given the one that literals have.
         return f"{expression} COLLATE BINARY", None
 
     def end(self, relation: Relation, spelled: str, column: Column | None, *, where: str, direction: str) -> str | None:
@@ -179,6 +181,7 @@ class SqliteSession:
         """Render the only cell of each row; through the column's own reader, so that a bound is what a cell is."""
         if column is None:
             return [_decode(as_text(row[0])) for row in rows]
+        # Its cells must fit whatever the policy says: a bound that was replaced by NULL would be none.
         cells = Cells((column,), chunk=0, readers=READERS, strict=frozenset({column.name}))
         table, _ = cells.decode([batch((column,), rows)])
         return [canonical(cell) for cell in table.column(0)]
@@ -197,6 +200,7 @@ class SqliteSession:
 
     def _steps(self, relation: Relation, selected: str, spelled: str, pieces: int) -> Rows:
         """Read every n-th value in order, the last left out."""
+        # NULLs have no place in the order, so pieces are of the others.
         rows = self.count(relation, where=f"{selected} IS NOT NULL")
         step = -(-rows // pieces) or 1
         numbered = (
@@ -227,7 +231,8 @@ class SqliteSession:
         self, relation: Relation, *, where: str = "", order_by: tuple[str, ...] = (), pieces: int = 1
     ) -> tuple[Chunk, ...]:
         """Return one stream of one instant; or, where several are asked for, streams over ranges of row numbers."""
-        notes = []  # of this call alone: a plan asks for each window
+        # Of this call alone: a plan asks for each window.
+        notes = []
         if self.journal != "wal":
             notes.append(f"journal_mode is {self.journal}: writers wait while a chunk is read (WAL would not let them)")
         ranges = self._ranges(relation, pieces) if pieces > 1 else [""]

@@ -59,7 +59,8 @@ class Sqlite(Settings):
     budget: SourceBudget = None
     shared_path: bool = Field(
         default=False,
-        exclude_if=lambda given: not given,  # a key that came later leaves the fingerprints of before as they are
+        # A key that came later leaves the fingerprints of before as they are.
+        exclude_if=lambda given: not given,
         description="the file is mounted at this path on every worker of a Spark cluster",
     )
 
@@ -118,6 +119,7 @@ class Sqlite(Settings):
 
     def refuses(self, mode: ModeFacts, relation: Literal["table", "query"]) -> str:
         """Return why a mode cannot be; '' since all others can."""
+        # Its write-ahead log holds pages of the file, not rows (sqlite.org/wal.html).
         if mode.follows_log:
             return "SQLite keeps no log of changes that could be read; use mode poll, which finds new and changed rows"
         return ""
@@ -132,7 +134,8 @@ class Sqlite(Settings):
 
     def no_bound(self, column: Column, *, is_paged: bool) -> str:
         """Return why the values of a column cannot be bounds; see the protocol."""
-        return ""  # `literal` refuses columns of no type
+        # `literal` refuses columns of no type.
+        return ""
 
     def dialect(self, columns: Sequence[Column]) -> Dialect:
         """Return how statements that order and compare these columns are spelled."""

@@ -79,8 +79,10 @@ def _render(text: str, column: Column) -> str | None:
     if wire == "whole":
         text = {"true": "1", "false": "0"}.get(text, text)
         return text if INTEGER.fullmatch(text) else None
+    # Infinity is a value of such columns, and a bound like any other.
     if wire == "real":
         return real(float(text)) if NUMBER.fullmatch(text) or text in ("inf", "-inf") else None
+    # Such columns may hold numbers and texts; a number is compared as one.
     if wire == "loose" and NUMBER.fullmatch(text):
         return str(int(text)) if INTEGER.fullmatch(text) else real(float(text))
     return f"{quote_text(text)} COLLATE BINARY"
@@ -134,9 +136,11 @@ def _spell(instant: datetime, spelled: Mapping[str, object]) -> str:
     if not separator and (instant.hour, instant.minute, instant.second, instant.microsecond) == (0, 0, 0, 0):
         return day
     fraction = f".{instant.microsecond:06d}"[: digits + 1] if digits else ""
+    # Python's isoformat() leaves the fraction out where it is zero, and such columns sort all the same.
     whole = instant.microsecond == 0
     if whole and spelled.get("bare"):
         fraction = ""
+    # More digits than the column's cells have: cut off, the bound would be below the value that it stands for.
     elif not whole and instant.microsecond % 10 ** (6 - digits):
         fraction = f".{instant.microsecond:06d}"
     return f"{day}{separator or ' '}{instant:%H:%M:%S}{fraction}{suffix}"

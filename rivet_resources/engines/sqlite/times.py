@@ -63,9 +63,11 @@ def _spelling(forms: Sequence[_Form]) -> dict[str, object] | str:
         return "partly as texts, partly as numbers" if "text" in classes else "as numbers with a fraction or bytes"
     if len({(form.separator, form.suffix) for form in forms}) > 1:
         return "in several spellings (separator, or offset from UTC)"
+    # A form of unknown length counts as -1 digits, so the least of them shows that there is one.
     digits = {form.digits for form in forms}
     if min(digits) < 0 or max(digits) > 6:
         return "without seconds, or with more than six digits of them"
+    # Digits that are missing must mean zero in every cell, or "12:00:00" would sort before "12:00:00.000".
     is_bare = len(digits) == 2 and 0 in digits and not forms[0].suffix and not any(form.is_zero for form in forms)
     if len(digits) > 1 and not is_bare:
         return "with different numbers of digits"

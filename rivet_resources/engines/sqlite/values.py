@@ -22,7 +22,8 @@ from rivet_resources.engines.shared.cells import Read, fitted, nulls, overriding
 
 Cell = int | float | bytearray | bytes | None
 Values = Sequence[Any]
-EXACT = 2**53  # integers up to here are exact as doubles
+# Integers up to here are exact as doubles.
+EXACT = 2**53
 NOTHING = type(None)
 
 
@@ -44,6 +45,7 @@ def take_cells(wire: str, values: Values) -> tuple[pa.Array, pa.Array]:
     kinds = set(map(type, values))
     kinds.discard(NOTHING)
     if wire == "any":
+        # What an untyped column holds is what its first cell is; blobs have no text, so they decide nothing.
         first = next((type(v) for v in values if v is not None and type(v) is not bytes), NOTHING)
         allowed = frozenset({first})
     # The usual page: all cells of the right class, and nothing to look at one by one.
@@ -53,6 +55,7 @@ def take_cells(wire: str, values: Values) -> tuple[pa.Array, pa.Array]:
         kept = [v is None or (type(v) in allowed and _is_exact(wire, v)) for v in values]
         refused = pa.array([not keep for keep in kept], pa.bool_())
         values = [v if keep else None for v, keep in zip(values, kept, strict=True)]
+    # Text goes as it is. Only where there is something else is each cell looked at.
     if convert is not None and kinds - {bytearray}:
         values = [None if v is None else convert(v) for v in values]
     return pa.array(values, arrow), refused

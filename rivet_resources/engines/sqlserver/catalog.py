@@ -102,6 +102,7 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules, *, schema: str
 
 def _find(catalog: Catalog, name: str, default_schema: str) -> tuple[int, str, str]:
     schema, bare = split_name(name)
+    # As the server resolves a bare name: the login's own schema, then dbo.
     schemas = [schema] if schema is not None else list(dict.fromkeys((default_schema, "dbo")))
     names = {"name": sql.quote_text(bare), "schemas": ", ".join(map(sql.quote_text, schemas))}
     found = catalog.ask(FIND.format(**names), doing=f"looking up table {name}")
@@ -177,7 +178,8 @@ def _estimate(catalog: Catalog, number: int, label: str) -> tuple[int | None, in
     """Return rows and bytes by the partition statistics; None of a view, or where the user may not see them."""
     try:
         rows = catalog.ask(ROWS.format(object=number), doing=f"reading the size of {label}")
-    except SourcePermission:  # needs VIEW DATABASE STATE, which a reader may well not have
+    except SourcePermission:
+        # This needs VIEW DATABASE STATE, which a reader may well not have.
         return None, None
     count, size = rows[0] if rows else (None, None)
     return (None if count is None else int(count)), (None if size is None else int(size))
@@ -199,6 +201,7 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
         ConfigError: empty, returns two columns of one name or one without, an unknown parameter.
         SourceError: the server cannot parse it.
     """
+    # The line end closes a comment that the query may end with.
     derived = f"({render_parameters(strip_query(query), params)}\n) AS [_rivet_q]"
     statement = sql.quote_text(f"SELECT * FROM {derived}")
     rows = catalog.ask(DESCRIBE.format(query=statement), doing="describing the query")

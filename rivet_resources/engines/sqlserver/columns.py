@@ -109,6 +109,7 @@ def _ticking(column: Column, described: Described, made: ColumnBuilder) -> Colum
     if described.base not in TICKING or described.scale < 7 or column.fact("read") == SPELLING.text_read:
         return column
     facts = dict(column.facts)
+    # Nanoseconds hold the digit, but the driver's own times do not: it comes as text.
     if facts.get("target", "").endswith("_ns"):
         facts |= {"family": "text", "base_read": "plain", "natural": "string"}
         return replace(column, select=made.select(_text(made)), facts=tuple(facts.items()))

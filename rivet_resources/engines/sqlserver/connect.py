@@ -30,7 +30,9 @@ LOGIN_SECONDS = 15
 PINNED = (
     "SET DATEFORMAT ymd",
     "SET LANGUAGE us_english",
-    "SET XACT_ABORT ON",
+    # ON would end the transaction of one instant with a statement that is given up half read.
+    # Source: Microsoft, "SET XACT_ABORT" and "Attention": a client's interrupt then rolls back.
+    "SET XACT_ABORT OFF",
     "SET ANSI_NULLS ON",
     "SET ANSI_PADDING ON",
     "SET QUOTED_IDENTIFIER ON",
@@ -94,24 +96,24 @@ def connect(conn_params: ConnectionParams) -> Any:
     try:
         run(connection, "; ".join(conn_params.settings), timeout=conn_params.statement_timeout_s)
     except sqlserver_driver.DriverRefused as error:
+        # Pinned in part it must not be used: a setting that is missing may change cells.
         sqlserver_driver.close(connection)
         raise fault(error, doing=f"pinning the session at {conn_params.where}", secrets=conn_params.secrets) from None
     return connection
 
 
 def _refusal(error: sqlserver_driver.DriverRefused, conn_params: ConnectionParams) -> RivetError:
-    """Turn a refused connection into ours; where the database may be the matter, ask the server how it stands.
-
-    After a start a server takes log-ins before it has recovered its databases, and says the same of these as of one
-    that is not there at all: that it cannot be opened, and that the log-in failed, of which the driver tells the latter
-    alone. Whoever gets into `master` has the right password.
-    """
+    """Turn a refused connection into ours; where the database may be the matter, ask the server how it stands."""
     refused = connect_fault(error, where=conn_params.where, secrets=conn_params.secrets)
     if number_of(error) not in (CANNOT_OPEN, LOGIN_FAILED) or not conn_params.database:
         return refused
+    # After a start a server takes log-ins before it has recovered its databases, and says the same of these as of one
+    # that is not there at all: that it cannot be opened, and that the log-in failed, of which the driver tells the
+    # latter alone. Whoever gets into `master` has the right password.
     try:
         number, may_enter, status, access = _standing(conn_params)
-    except sqlserver_driver.DriverRefused:  # the password is wrong; or a user of that database alone, as on Azure
+    except sqlserver_driver.DriverRefused:
+        # The password is wrong; or it is a user of that database alone, as on Azure.
         return refused
     if number is None:
         return missing_database(conn_params.database, where=conn_params.where)

@@ -20,7 +20,8 @@ from rivet_resources.engines.sqlserver.columns import Described
 from rivet_resources.engines.sqlserver.types import SQLSERVER
 from rivet_resources.errors import SourcePermission
 
-DECIMALS = ("decimal", "numeric")  # whose type needs arithmetic, so that SQLSERVER does not hold it
+# Their type needs arithmetic, so that `SQLSERVER` does not hold it.
+DECIMALS = ("decimal", "numeric")
 
 # sys.objects shows a user what some permission of his touches; SELECT on all columns is asked for here.
 TABLES = """
@@ -52,6 +53,7 @@ def tables(catalog: Catalog, pattern: str) -> tuple[TableFacts, ...]:
     Raises:
         SourceError
     """
+    # By the pattern here and not in SQL: it may be a glob, or quoted in any of three ways.
     found = [row for row in catalog.ask(TABLES, doing="listing the tables") if is_meant(pattern, row[1], row[2])]
     if not found:
         return ()

@@ -100,10 +100,13 @@ def _connect(driver: Any, text: str, seconds: int, end: Callable[[], None]) -> A
         with deadline(seconds + LEAST_MARGIN_SECONDS, end):
             return driver.connect(text, autocommit=True, timeout=seconds)
     except Silent as error:
+        # A server that is silent is, for whoever asks again, a line that is lost.
         raise DriverRefused(str(error), number=LOST) from None
     except driver.Error as error:
         raise DriverRefused(str(error)) from None
     except (RuntimeError, ImportError, OSError) as error:
+        # The same exceptions mean a missing library of the system, for which there is a remedy, and a line that
+        # broke.
         if "librar" in str(error).lower() or "load" in str(error).lower():
             raise extras.LibraryMissing(f"SQL Server's driver cannot be loaded: {error}.") from None
         raise DriverRefused(str(error)) from None
@@ -126,7 +129,8 @@ def execute(connection: Any, statement: str, *, timeout: int) -> Any:
             records.extend(_records(cursor.hstmt))
         reset()
 
-    cursor._reset_cursor = remember  # the driver calls it after a fault, and then the numbers are gone
+    # The driver calls it after a fault, and then the numbers are gone.
+    cursor._reset_cursor = remember
     try:
         with _within_time(connection):
             # The driver frees the handle ahead of each statement else, and this cursor has just begun.
@@ -213,7 +217,8 @@ def _records(statement_handle: Any) -> list[tuple[str, str]]:
 
     try:
         return list(vars(ddbc_bindings)["DDBCSQLGetAllDiagRecords"](statement_handle))
-    except Exception:  # the numbers are a refinement: texts decide without them
+    except Exception:
+        # The numbers are a refinement: texts decide without them.
         return []
 
 

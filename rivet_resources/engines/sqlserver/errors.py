@@ -21,7 +21,8 @@ from rivet_resources.errors import (
 )
 from rivet_resources.tls_faults import tls_fault
 
-CANNOT_OPEN = 4060  # the database is not there, is closed to the login, or is not up yet; connect.py asks which
+# The database is not there, is closed to the login, or is not up yet; connect.py asks which.
+CANNOT_OPEN = 4060
 # Numbers of faults of timing or connection, with the seconds that are added to the backoff. `contract.md`, section
 # 16, row 15; Microsoft, "Troubleshoot transient connection errors in SQL Database"; 3960: a snapshot's write conflict.
 # From 17000 on: a server that starts, stops, is upgraded or is full; 9xx: a database that recovers, is restored or
@@ -118,6 +119,7 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
         return SourceLost(f"While {doing}: {clean(error)}. {LOOK_AT_LINE}")
     number = number_of(error)
     said = f"SQL Server said: {clean(error, secrets=secrets)}" + (f" ({number})" if number > 0 else "")
+    # Before `PASSING`: the same statement would run into the limit again.
     if number == CLIENT_TIMEOUT:
         return faults.timed_out(doing)
     if number in PASSING:
@@ -142,6 +144,7 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
     """
     number = number_of(error)
     said = clean(error, secrets=secrets)
+    # TLS faults come as a broken socket or without a number, so the text is looked at first.
     line = tls_fault(said) if number in SOCKET | {0, 20, -1} else None
     if line is not None:
         return faults.unsafe_line("SQL Server", where, said, line)

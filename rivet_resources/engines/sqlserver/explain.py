@@ -51,6 +51,7 @@ def explain(
     try:
         catalog.ask("SET SHOWPLAN_XML ON", doing=doing)
     except SourceLost:
+        # Not a missing right: the line broke.
         raise
     except SourceError:
         return by_catalog(statement, chunk)
@@ -93,6 +94,7 @@ def _reads(statement: str, operation: ElementTree.Element) -> Iterator[Explained
     read = next((child for child in operation if child.tag in READS), None)
     if read is None:
         return
+    # A predicate beside the order throws rows away, so the walk does not end with the page's rows.
     is_walk = read.get("Ordered") in ("true", "1") and read.find(XMLNS + "Predicate") is None
     is_index = "Seek" in physical or "Lookup" in physical or ("Index Scan" in physical and is_walk)
     named = read.find(XMLNS + "Object")

@@ -10,7 +10,8 @@ FACTS = EngineFacts(
     create_index="CREATE INDEX {name} ON {relation} ({columns}); -- WITH (ONLINE = ON) where the edition has it",
     analyze="UPDATE STATISTICS {relation};",
     samples_bounds=True,
-    has_chunk_instants=False,  # a database may not allow snapshots, and a page along a key is a statement
+    # A database may not allow snapshots, and a page along a key is a statement.
+    has_chunk_instants=False,
     holds_back="row versions stay in tempdb (READ_COMMITTED_SNAPSHOT, SNAPSHOT)",
     folds_texts=True,
     has_log=True,

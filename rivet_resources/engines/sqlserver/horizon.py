@@ -19,23 +19,23 @@ Our own sessions carry `rivet:` in CONTEXT_INFO (the driver allows no applicatio
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.source import Horizon
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.future_stamps import Looking, ahead
+from rivet_resources.engines.shared.settling import settle
 from rivet_resources.engines.sqlserver import sql
 from rivet_resources.engines.sqlserver.catalog import Catalog
 from rivet_resources.errors import SourcePermission
 
 MARGIN = timedelta(seconds=2)
 LEAST_LAG = timedelta(seconds=60)
-SETTLE_SECONDS, SETTLE_STEP_SECONDS = 2.0, 0.05
 STAMPS = frozenset({"date", "datetime", "smalldatetime", "datetime2", "datetimeoffset"})
 HIDDEN = "this login may not see open transactions (GRANT VIEW SERVER STATE would let it)"
 REPLICA = "a read-only replica does not show the primary's open transactions"
@@ -115,7 +115,8 @@ def _stamp_horizon(
     cap = utc if column.fact("base") == "datetimeoffset" else min(utc, local)
     text = cap.isoformat(timespec="microseconds") + ("Z" if column.fact("base") == "datetimeoffset" else "")
     if column.fact("base") == "date":
-        text = cap.date().isoformat()  # a day may still grow until it is over
+        # A day may still grow until it is over.
+        text = cap.date().isoformat()
     if column.fact("base") == "smalldatetime":
         # A stamp is rounded to the minute, so up to half a minute back.
         text = cap.replace(second=0, microsecond=0).isoformat(timespec="microseconds")
@@ -191,25 +192,15 @@ def _settle_horizon(
 ) -> Horizon:
     spelled = session.spelled(relation, expression)
     where = [f"{spelled} > {sql.literal(after, column)}"] if after is not None else []
+    # Frozen before anybody is waited for: who begins later gives out values above it.
     high = session.greatest(relation, spelled, column, where=where)
     if high is None:
         return Horizon(after)
     blind = _blind(session)
     if blind:
         return Horizon(high, f"{blind}: a late commit can be missed")
-    left = _settle(session)
+    left = settle(partial(open_transactions, session))
     if left:
         names = ", ".join(str(other) for other in list(left.values())[:3])
         return Horizon(after, f"nothing new is read while {names} is open: older values may still be committed")
     return Horizon(high)
-
-
-def _settle(session: HorizonSession) -> Mapping[int, Open]:
-    """Wait for the transactions open now to end; give the ones that did not."""
-    left = open_transactions(session)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while left and time.monotonic() < deadline:
-        time.sleep(SETTLE_STEP_SECONDS)
-        still = open_transactions(session)
-        left = {name: other for name, other in left.items() if name in still}
-    return left

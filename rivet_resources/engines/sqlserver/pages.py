@@ -35,6 +35,7 @@ def _keyset(reader: Reader) -> Iterator[Page]:
 def _cursor(reader: Reader) -> Iterator[Page]:
     """Pages are bites of one stream, which dies with its connection: then the chunk starts over (SourceLost)."""
     chunk = reader.chunk
+    # Without a key pieces would lose or repeat rows, so it is one statement.
     reader.begin(sql.select(reader.items, relation=chunk.relation, where=[chunk.where], order_by=chunk.order_by))
     yield from paging.fetches(reader, reader.bite)
 

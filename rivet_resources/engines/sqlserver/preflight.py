@@ -76,6 +76,7 @@ def _one(catalog: Catalog, statement: str) -> tuple[Any, ...] | None:
     try:
         rows = catalog.ask(statement, doing="looking at the server")
     except SourceError:
+        # One view that is missing, or hidden, must not cost the other findings.
         return None
     return rows[0] if rows else None
 

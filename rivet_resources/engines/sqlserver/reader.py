@@ -64,6 +64,7 @@ class Reader:
         doing = f"reading {what} of {self.name}"
         limit = ABORT_BYTES if can_shrink else None
         try:
+            # A fresh connection would be in another transaction, so at another instant.
             if self.chunk.one_instant and self._has_begun:
                 batches, seconds = self._whole(statement, doing=doing, limit=limit)
             else:
@@ -78,9 +79,34 @@ class Reader:
                 if self._has_timed_out or not can_shrink:
                     raise
                 self._has_timed_out = True
+            # The connection stays: its cursor is closed, which ended the statement.
+            if self.chunk.one_instant:
+                self._keep_instant()
             return None
         self._has_begun = True
         return self._page(batches, seconds)
+
+    def _keep_instant(self) -> None:
+        """See that the transaction outlived a statement that was ended; a trigger or a proxy may have ended both.
+
+        Raises:
+            SourceLost: it is gone, and pages were read in it.
+        """
+        try:
+            standing = driver.execute(
+                self._connection, "SELECT @@TRANCOUNT", timeout=self.conn_params.statement_timeout_s
+            )
+            ((count,),) = driver.rows_of(standing)
+        except driver.DriverRefused as error:
+            raise self._fault(error, f"going on to read {self.name}") from None
+        if count:
+            return
+        self.close()
+        if self._has_begun:
+            raise SourceLost(
+                f"While reading {self.name}: the transaction that held one instant is gone with a statement that was "
+                f"given up, so the chunk starts over."
+            )
 
     def begin(self, statement: str) -> None:
         """Run the one statement whose rows `bite` takes; asked again while no row has been seen.
@@ -93,6 +119,7 @@ class Reader:
             self._open()
             self._cursor = self._execute(statement, doing=f"opening the stream of {self.name}")
 
+        # Only the start is tried again: rows of a stream that were handed on cannot be taken back.
         retry.call(start, pace=self.pace, on=SourceLost, on_retry=lambda error: self.close())
 
     def bite(self, rows: int) -> Page:
@@ -146,6 +173,7 @@ class Reader:
         try:
             found, size = [], 0
             for batch in driver.batches(cursor, BATCH_ROWS):
+                # Batch by batch, so that a page that is far too large is noticed before all of it is here.
                 found.append(arrange(batch, self._order))
                 size += batch.nbytes
                 if limit is not None and size > limit:
@@ -177,6 +205,7 @@ class Reader:
             return
         self._connection = connect(self.conn_params)
         self._spent.connected(in_transaction=self.chunk.one_instant)
+        # A page along a key stands alone, and needs no transaction that keeps row versions in tempdb.
         if not self.chunk.one_instant:
             return
         try:

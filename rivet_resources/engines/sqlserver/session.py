@@ -106,6 +106,8 @@ class SqlServerSession:
         found = self.ask(ABOUT, doing="asking about the database")
         login, schema, state, updateability = found[0] if found else (self.user, "dbo", 0, "READ_WRITE")
         self.user, self._schema = str(login), str(schema)
+        # Only where a secondary was asked for: a database may be read-only at its primary as well, and hide
+        # nothing.
         self.is_replica = updateability == "READ_ONLY" and self.conn_params.is_read_only
         # 0 is off, 1 on; 2 and 3 are on the way to either, and give
         # no snapshot yet. Source: sys.databases, Microsoft Learn.
@@ -149,7 +151,8 @@ class SqlServerSession:
             own = self.ask(OWN_GUID, doing=doing)
         except SourceLost:
             raise
-        except SourceError:  # Azure SQL Database has no such view
+        except SourceError:
+            # Azure SQL Database has no such view.
             own = []
         guids = {"broker_guid": broker, "database_guid": own[0][0] if own else None}
         return DatabaseIdentity(tuple(f"{kind}:{guid}" for kind, guid in guids.items() if guid), str(name or ""))
@@ -200,6 +203,7 @@ class SqlServerSession:
             sql.select(ends, relation=relation.sql, where=[where]), doing=f"reading the bounds of {relation.name}"
         )[0]
         has_nulls = False
+        # Whether an expression can be NULL is not told by its columns.
         if column.nullable or relation.column(expression) is None:
             probe = sql.select(["1 AS n"], relation=relation.sql, where=[where, f"{spelled} IS NULL"], limit=1)
             has_nulls = bool(self.ask(probe, doing=f"looking for NULLs in {relation.name}"))
@@ -259,12 +263,14 @@ class SqlServerSession:
                 f"SELECT {bound} AS b FROM ({tiles}) AS s GROUP BY s.tile ORDER BY MAX(s.b)",
                 doing=f"sampling {relation.name}",
             )
-        except SourceError as error:  # views cannot be sampled
+        except SourceError as error:
+            # Views cannot be sampled.
             if error.retry:
                 raise
             return ()
         # The last tile ends with the table, so its greatest value is no inner bound.
         found = [str(sql.canonical_text(row[0], base)) for row in rows[:-1]]
+        # Values that are not unique may end several tiles.
         return tuple(dict.fromkeys(found))
 
     def keyset_bounds(self, relation: Relation, key: tuple[str, ...], pieces: int) -> tuple[str, ...]:
@@ -282,7 +288,8 @@ class SqlServerSession:
             rows = self.ask(
                 f"{walk} OFFSET {step - 1} ROWS FETCH NEXT 2 ROWS ONLY", doing=f"walking the key of {relation.name}"
             )
-            if len(rows) < 2:  # the last piece is open above
+            # The last piece is open above.
+            if len(rows) < 2:
                 break
             bounds.append(str(sql.canonical_text(rows[0][0], base)))
             where = f"{name} > {sql.literal(bounds[-1], column)}"
@@ -312,6 +319,7 @@ class SqlServerSession:
         if relation.is_table and relation.key:
             found = key_chunks(self, relation, sql, where=where, pieces=pieces)
         else:
+            # Each part once: a session may cut chunks several times.
             self.note = "; ".join(part for part in dict.fromkeys((*self.note.split("; "), NO_KEY)) if part)
             found = (Chunk(index=0, reader="cursor", relation=relation.sql, where=where, order_by=order_by),)
         if len(found) == 1 and self._wants_snapshot and self._allows_snapshot:

@@ -144,7 +144,8 @@ class SqlServer(Server):
             "PWD": found.password or "",
             **self._transport(),
             "ApplicationIntent": "ReadOnly" if is_read_only else "ReadWrite",
-            "ConnectRetryCount": "0",  # retries are ours, and counted
+            # Retries are ours, and counted.
+            "ConnectRetryCount": "0",
         }
         return ConnectionParams(
             text=";".join(f"{key}={escape(value)}" for key, value in parts.items() if value),
@@ -175,6 +176,8 @@ class SqlServer(Server):
             return {"Encrypt": "no"}
         if self.tls.mode == "require":
             return {"Encrypt": "yes", "TrustServerCertificate": "yes"}
+        # The driver knows the system's authorities alone; a check that it cannot do must not look as if it was
+        # done.
         if self.tls.mode == "verify-ca" or self.tls.ca_file is not None:
             raise ConfigError(
                 "SQL Server's driver checks certificates against the system's authorities, host name included. Use "

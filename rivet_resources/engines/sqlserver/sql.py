@@ -156,7 +156,8 @@ CANONICAL: Mapping[str, str] = {
     "numeric": "CONVERT(varchar(50), {})",
     "money": "CONVERT(varchar(50), CONVERT(decimal(19,4), {}))",
     "smallmoney": "CONVERT(varchar(50), CONVERT(decimal(10,4), {}))",
-    "float": "CONVERT(varchar(40), {}, 3)",  # style 3: 17 digits, which come back as the same double
+    # Style 3: 17 digits, which come back as the same double.
+    "float": "CONVERT(varchar(40), {}, 3)",
     "real": "CONVERT(varchar(40), CONVERT(float, {}), 3)",
     "uniqueidentifier": "LOWER(CONVERT(varchar(36), {}))",
     "date": "CONVERT(varchar(10), {}, 23)",

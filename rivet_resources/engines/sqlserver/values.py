@@ -18,19 +18,17 @@ from rivet_resources.engines.sqlserver.sql import quote
 
 
 def items(columns: Sequence[Column]) -> list[str]:
-    """Return the SELECT list in the order of the wire: short columns, hidden flags, then long ones.
-
-    Array binding ends at the first `(max)` column, so they travel last (`engine.md`, section 4). Expressions get an
-    alias of ours: they have no name, and ORDER BY takes an output name before a column.
-    """
+    """Return the SELECT list in the order of the wire: short columns, hidden flags, then long ones."""
     asked = [column.select for column in columns] + [column.fact("flag") for column in flagged(columns)]
     plain = {quote(column.name) for column in columns}
+    # Expressions get an alias of ours: they have no name, and ORDER BY takes an output name before a column.
     named = [item if item in plain else f"{item} AS [_rivet_{i}]" for i, item in enumerate(asked)]
     return [named[i] for i in wire_order(columns)]
 
 
 def wire_order(columns: Sequence[Column]) -> list[int]:
     """Return, for each place on the wire, which item of columns-then-flags stands there."""
+    # The driver's array binding ends at the first `(max)` column, so these travel last (`engine.md`, section 4).
     long = [i for i, column in enumerate(columns) if column.fact("long")]
     short = [i for i in range(len(columns) + len(flagged(columns))) if i not in set(long)]
     return short + long
@@ -57,6 +55,7 @@ def _text(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
         return array
     kinds = pc.unique(pc.struct_field(pc.extract_regex(array, "^(?P<base>[^:]*):"), "base")).drop_null()
     if len(kinds) > 1:
+        # Numbers compare otherwise than texts: two base types in one column have no one text form.
         array = masked(array, {"mixed_types": pc.is_valid(array)}, counts, nulls(column))
     return pc.replace_substring_regex(array, "(?s)^[^:]*:", "")
 

@@ -51,6 +51,7 @@ def zone_literal(zone: str) -> str:
     Raises:
         ConfigError: the zone is not in the table.
     """
+    # A Windows name that somebody wrote is taken as it is.
     name = WINDOWS.get(zone, zone if zone in WINDOWS.values() else None)
     if name is None:
         raise ConfigError(

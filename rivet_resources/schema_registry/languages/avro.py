@@ -92,11 +92,13 @@ def _parsed(text: str) -> Any:
 def _is_schema(schema: Any, names: set[str]) -> bool:
     """Return whether it is a schema, as far as readers depend on it; `names` are the types defined so far."""
     if isinstance(schema, list):
+        # By Avro, a union has branches, and none of them is a union itself.
         return bool(schema) and all(not isinstance(each, list) and _is_schema(each, names) for each in schema)
     if isinstance(schema, str):
         return schema in rules.PRIMITIVES or schema.rpartition(".")[2] in names
     kind = schema["type"]
     if kind in ("record", "error", "enum", "fixed"):
+        # Before its fields are looked at: one of them may be of this very type, as in a list of nodes.
         names.add(_checked_name(schema["name"]).rpartition(".")[2])
     if kind in ("record", "error"):
         fields = schema["fields"]
@@ -105,6 +107,7 @@ def _is_schema(schema: Any, names: set[str]) -> bool:
     if kind == "enum":
         return bool(schema["symbols"]) and all(isinstance(each, str) for each in schema["symbols"])
     if kind == "fixed":
+        # `true` is an int to Python, and no size.
         return type(schema["size"]) is int and schema["size"] >= 0
     if kind in ("array", "map"):
         return _is_schema(schema["items" if kind == "array" else "values"], names)

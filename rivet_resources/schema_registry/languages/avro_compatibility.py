@@ -2,8 +2,7 @@
 
 Belongs here: the rules, over schemas as JSON says them, and fingerprints. Not here: the schema of an export
 (`write/formats/avro_schema.py`). Source: Apache Avro 1.12.0 specification, "Schema Resolution", "Parsing Canonical
-Form". Stricter in one point: logical types must be equal, since a reader of another unit or scale would take a number
-for another one without an error.
+Form".
 """
 
 from __future__ import annotations
@@ -138,6 +137,7 @@ def _misread(reader: Any, writer: Any, path: str, named: Named, seen: set[tuple[
         return
     seen = seen | {(id(reader), id(writer))}
     if isinstance(writer, list):
+        # Every branch that may have been written must be read, and by the reader one that takes it is enough.
         for branch in writer:
             yield from _misread(reader, branch, path, named, seen)
         return
@@ -146,6 +146,8 @@ def _misread(reader: Any, writer: Any, path: str, named: Named, seen: set[tuple[
             yield f"{path or 'the schema'} may be {_spell(writer)}, which {_spell(reader)} does not take"
         return
     read, written = _kind(reader), _kind(writer)
+    # Stricter than the specification: a reader of another unit or scale would take a number for another one without an
+    # error.
     if not _takes(read, written) or _logical(reader) != _logical(writer):
         yield f"{path or 'the schema'} is {_spell(writer)}, which {_spell(reader)} does not take"
         return
@@ -166,9 +168,11 @@ def _misread_record(
     written = {field["name"]: field for field in writer["fields"]}
     for field in reader["fields"]:
         place = f"{path}.{field['name']}".lstrip(".")
+        # By name, then by the reader's aliases, never by place. Source: specification, "Schema Resolution", records.
         same = next((written[name] for name in (field["name"], *field.get("aliases", ())) if name in written), None)
         if same is not None:
             yield from _misread(field["type"], same["type"], place, named, seen)
+        # What only the writer has is passed over by readers, so it breaks nothing.
         elif "default" not in field:
             yield f"{place} is missing, and has no default"
 

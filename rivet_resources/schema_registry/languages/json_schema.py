@@ -3,10 +3,8 @@
 Belongs here: types and rules. Source: JSON Schema draft-07; the words that both schemas use must be those of `KNOWN`,
 any other one is refused by name, since what it allows is not known here.
 
-A reader understands a writer when every document of the writer's is one of the reader's. So a schema that allows
-further members (an *open* one) lets readers of before take new columns, and a *closed* one lets the new reader take old
-rows: a column may come under `backward` only where schemas are closed, and under `forward` only where they are open.
-Rivet writes what the rule needs; under `full` no column may come or go.
+A reader understands a writer when every document of the writer's is one of the reader's. Rivet writes what the rule
+needs; under `full` no column may come or go.
 """
 
 from __future__ import annotations
@@ -71,7 +69,8 @@ def _object(fields: list[pa.Field], *, is_open: bool, path: tuple[str, ...]) -> 
 
 def _nullable(field: pa.Field, *, is_open: bool, path: tuple[str, ...]) -> dict[str, Any]:
     kind = _type(field.type, is_open=is_open, path=path)
-    if not field.nullable or "type" not in kind:  # without a type it may be anything, NULL too
+    # Without a type it may be anything, NULL too.
+    if not field.nullable or "type" not in kind:
         return kind
     types = kind["type"] if isinstance(kind["type"], list) else [kind["type"]]
     return {**kind, "type": list(dict.fromkeys(["null", *types]))}
@@ -148,6 +147,9 @@ def _values(reader: Schema, writer: Schema, place: str) -> Iterator[str]:
 
 
 def _members(reader: Schema, writer: Schema, path: str) -> Iterator[str]:
+    # A schema that allows further members (an *open* one) lets readers of before take new columns, and a *closed* one
+    # lets the new reader take old rows: a column may come under `backward` only where schemas are closed, and under
+    # `forward` only where they are open.
     read, written = reader.get("properties", {}), writer.get("properties", {})
     is_open, takes_more = (each.get("additionalProperties", True) for each in (writer, reader))
     for name, schema in read.items():

@@ -3,9 +3,7 @@
 Belongs here: types, numbers and rules. Source: Protocol Buffers documentation, "Language Guide (proto 3)", "Updating A
 Message Type". Texts are read by `proto-schema-parser`, the extra `protobuf`.
 
-Every field is `optional`, so that a reader tells NULL, and a column that came later, from 0 and ''. A column that went
-leaves its number and name reserved. The rules are stricter than Protobuf's wire format in what would change a value in
-silence: a number that gets another name, a narrower type, and absent fields that read as 0.
+A column that went leaves its number and name reserved.
 """
 
 from __future__ import annotations
@@ -117,8 +115,10 @@ def _message(
     """Yield the lines of a message: what it reserves, messages inside, fields."""
     names = [each.name for each in columns]
     known = {each.name: each for each in old.fields.values()}
+    # What went stays reserved, number and name: given to another column, old messages would show its values as theirs.
     gone = [each for each in old.fields.values() if each.name not in names]
     reserved = sorted({*old.reserved, *((each.number, each.number) for each in gone)})
+    # Behind the highest that ever was in use, and never into a hole: messages of an older version may have that number.
     taken = max([0, *old.fields, *(last for _, last in reserved)])
     inner = f"{indent}  "
     yield f"{indent}message {name} {{"
@@ -141,11 +141,13 @@ def _message(
             yield from _message(list(kind), of, before or EMPTY, path=place, indent=inner)
         else:
             of = _leaf(kind, place)
+        # Every field is `optional`, so that a reader tells NULL, and a column that came later, from 0 and ''.
         yield f"{inner}optional {of} {column.name} = {number};"
     yield f"{indent}}}"
 
 
 def _next(taken: int, path: tuple[str, ...]) -> int:
+    # Source: "Language Guide (proto 3)", "Assigning Field Numbers": 19,000 to 19,999 are the implementation's.
     number = LAST_OF_PROTOBUF + 1 if FIRST_OF_PROTOBUF <= taken + 1 <= LAST_OF_PROTOBUF else taken + 1
     if number > LAST:
         raise UnsupportedColumn(
@@ -174,7 +176,8 @@ def _leaf(kind: pa.DataType, path: tuple[str, ...]) -> str:
         return TIMESTAMP
     is_text = is_uuid(kind) or is_json(kind) or pa.types.is_string(kind) or pa.types.is_decimal(kind)
     if is_text or pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind):
-        return "string"  # as CSV writes them: Protobuf has no type of its own that holds all of them
+        # As CSV writes them: Protobuf has no type of its own that holds all of them.
+        return "string"
     why = "and repeated fields know no NULL" if pa.types.is_nested(kind) else "which Protobuf has no type for"
     raise _unsupported(path, kind, why)
 
@@ -199,7 +202,8 @@ def _misread(reader: ProtoMessage, writer: ProtoMessage, path: str, seen: Seen) 
         read = reader.fields.get(number)
         place = f"{path}.{written.name}".lstrip(".")
         if read is None:
-            continue  # readers pass over fields that they do not know
+            # Readers pass over fields that they do not know.
+            continue
         if read.name != written.name:
             yield f"field {number} is {place}, and the reader calls it {read.name}"
         elif read.label == "" and written.label == "optional" and read.message is None:
@@ -214,9 +218,12 @@ def _misread(reader: ProtoMessage, writer: ProtoMessage, path: str, seen: Seen) 
 
 
 def _misread_type(read: ProtoField, written: ProtoField, place: str, seen: Seen) -> Iterator[str]:
+    # The rules are stricter than Protobuf's wire format in what would change a value in silence: a number that gets
+    # another name, a narrower type, and absent fields that read as 0.
     if read.message is not None and written.message is not None:
         yield from _misread(read.message, written.message, place, seen)
     elif read.symbols is not None and written.symbols is not None:
+        # Name and number together: a reader knows the number alone, and another name for it would be another value.
         if lost := sorted(set(written.symbols.items()) - set(read.symbols.items())):
             yield f"{place} may be {', '.join(name for name, _ in lost)}, which the reader does not know"
     elif (read.message is None) != (written.message is None) or not _takes(read.type, written.type):
@@ -308,6 +315,7 @@ class _Texts:
         if isinstance(found, self.ast.Enum):
             values = {each.name: each.number for each in found.elements if isinstance(each, self.ast.EnumValue)}
             return ProtoField(name, number, kind, label, symbols=values)
+        # A message that holds itself is named and not opened again, or this would never end.
         inner = ProtoMessage(kind) if kind in open_ else self.message(found, scopes, open_)
         return ProtoField(name, number, kind, label, inner)
 

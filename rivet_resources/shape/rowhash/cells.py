@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rivet_resources.shape.cell_text import mend
 from rivet_resources.shape.rowhash import numbers as digits
 from rivet_resources.shape.rowhash import times as clock
 from rivet_resources.shape.rowhash.frames import (
@@ -51,6 +52,7 @@ def column_cells(column: pa.Array) -> Cut:
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_dictionary(column.type):
+        # The same value must hash alike whether or not a reader chose a dictionary for it.
         column = column.dictionary_decode()
     spell = _spell(column.type)
     assert spell is not None, f"{column.type} was to be refused"
@@ -116,6 +118,7 @@ def _integers(column: pa.Array) -> Cut:
     """Spell integers plain."""
     mask = present(column)
     found = numbers(column, mask, _native(column.type))
+    # `fit` looks at the unsigned numbers too, before the cast to signed ones could turn the largest over.
     return _digits(found.astype(np.int64), 0, mask) if digits.fit(found, 0) else _plain(column)
 
 
@@ -133,6 +136,7 @@ def _nulls(column: pa.Array) -> Cut:
 def _floats(column: pa.Array) -> Cut:
     """Spell floats with the fewest digits that come back, always with a point or an exponent."""
     if column.type == pa.float16():
+        # Every half is a float of 32 bits exactly; there is no display text of its own.
         column = column.cast(pa.float32())
     mask = present(column)
     found = numbers(column, mask, np.dtype(column.type.to_pandas_dtype()))
@@ -159,7 +163,7 @@ def _float_texts(found: npt.NDArray[Any], arrow: pa.DataType) -> tuple[Bytes, Pl
     if not (size.min(initial=least) >= least and size.max(initial=least) < end):
         low, high = POINT[arrow]
         odd = ~((size >= least) & (size < end))
-        text = _mend(text, pa.array(odd), lambda cell: _float(cell, low, high))
+        text = mend(text, pa.array(odd), lambda cell: _float(cell, low, high))
     values, offsets = _pieces(text)
     values = padded(values)  # to write into
     values[offsets[1:][whole] - 1] = ord("0")
@@ -183,25 +187,19 @@ def _float(cell: str, low: int, high: int) -> str:
 
 def _decimals(column: pa.Array) -> Cut:
     """Spell decimals with all digits of their scale."""
+    # 18 digits fit into the lower eight bytes, so the upper ones only repeat the sign.
     if pa.types.is_decimal128(column.type) and column.type.precision <= 18 and column.type.scale >= 0:
         mask = present(column)
-        low = numbers(column, None, np.dtype("<i8,<i8"))["f0"]  # sixteen bytes, of which the upper ones are the sign
+        # Sixteen bytes, of which the upper ones are the sign.
+        low = numbers(column, None, np.dtype("<i8,<i8"))["f0"]
         low = low.copy() if mask is None else low * mask
         if digits.fit(low, column.type.scale):
             return _digits(low, column.type.scale, mask)
     text = column.cast(pa.string())
     # Arrow takes an exponent where more than six zeros lead, and for a negative scale.
     if b"E" in memoryview(text.buffers()[2] or b"").tobytes():
-        text = _mend(text, pc.match_substring(text, "E"), lambda cell: format(Decimal(cell), "f"))
+        text = mend(text, pc.match_substring(text, "E"), lambda cell: format(Decimal(cell), "f"))
     return _texts(text)
-
-
-def _mend(text: pa.StringArray, odd: pa.BooleanArray, spell: Callable[[str], str]) -> pa.StringArray:
-    """Spell the `odd` cells anew, each different one once."""
-    odd = pc.and_(odd, text.is_valid()).fill_null(False)
-    found = text.filter(odd).dictionary_encode()
-    spelled = pa.array([spell(cell) for cell in found.dictionary.to_pylist()], pa.string())
-    return pc.replace_with_mask(text, odd, spelled.take(found.indices))
 
 
 def _dates(column: pa.Array) -> Cut:
@@ -240,7 +238,8 @@ def _lists(column: pa.Array) -> Cut:
 
 def _maps(column: pa.Array) -> Cut:
     """Frame entries as structs of key and value; their count stands in the head."""
-    mask, keys, items = present(column), column.keys, column.items  # those of all maps, whatever was sliced
+    # Those of all maps, whatever was sliced.
+    mask, keys, items = present(column), column.keys, column.items
     ends = np.frombuffer(column.buffers()[1], np.int32)[column.offset :].astype(np.int64)
 
     def cut(lo: int, hi: int) -> HashCells:
@@ -280,6 +279,7 @@ def _of_elements(elements: HashCells | Framed, ends: Places, mask: Mask | None) 
 def numbers(column: pa.Array, mask: Mask | None, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return the numbers of a column as they lie in memory; zero, whatever lies there, for NULL."""
     found = np.frombuffer(column.buffers()[1], dtype)[column.offset : column.offset + len(column)]
+    # What lies under a NULL is anything: garbage there could fall outside the tables that the digits are looked up in.
     return found if mask is None else np.where(mask, found, found.dtype.type(0))
 
 

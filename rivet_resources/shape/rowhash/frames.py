@@ -1,10 +1,7 @@
 """Lay the framed cells of many rows into one buffer, a column at a time (`contract.md`, 9).
 
-Belongs here: the frame (NULL, scalar, list, struct) and the copying. Not here: how a cell is spelled
-(`cells.py`) and the hash (`hash.py`).
-One store of numpy moves up to 69 bytes of every row at about the price of one byte, so cells are copied in fixed
-windows: the rest of a window is garbage that the next column overwrites, and a gap behind every row takes the last
-one's. That is why rows are given by start and length, not by one list of offsets.
+Belongs here: the frame (NULL, scalar, list, struct) and the copying. Not here: how a cell is spelled (`cells.py`) and
+the hash (`hash.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +13,13 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-WINDOW = 64  # bytes of one copy; every buffer a cell is read from has so many to spare behind its last cell
-WINDOWS = 8  # so many windows a cell are copied by column; the rest of a longer one is copied alone
+# One store of numpy moves up to 69 bytes of every row at about the price of one byte, so cells are copied in fixed
+# windows: the rest of a window is garbage that the next column overwrites, and a gap behind every row takes the last
+# one's. That is why rows are given by start and length, not by one list of offsets.
+# Bytes of one copy; every buffer a cell is read from has so many to spare behind its last cell.
+WINDOW = 64
+# So many windows a cell are copied by column; the rest of a longer one is copied alone.
+WINDOWS = 8
 MARKED, COUNTED = 1, 5  # bytes of a frame's head: `01`, or `01` and a length or a count
 GAP = COUNTED + WINDOW
 
@@ -55,6 +57,8 @@ class HashCells:
         framed["head"] = heads(self.lengths if self.counts is None else self.counts, self.present)
         if width:
             framed["body"] = windows(self.values, width)[self.starts]
+        # Every cell is written in one width, so what is too much of a short one reaches into the next cell's place,
+        # which is written later; hence the order of the columns.
         windows(target, framed.itemsize)[at] = framed.view(f"V{framed.itemsize}")
         if widest > WINDOW:
             _rest(target, at + self.head, self)
@@ -136,6 +140,7 @@ def _rest(target: Bytes, at: Places, column: HashCells) -> None:
     longer = np.flatnonzero(column.lengths > done)
     places = (at[longer] + done, column.starts[longer] + done, column.lengths[longer] - done)
     whole, source = memoryview(target), memoryview(column.values)  # type: ignore[arg-type]
+    # Long cells one by one: in windows, a text of a megabyte would make a round over all rows for each 64 bytes of it.
     for to, start, size in zip(*(one.tolist() for one in places), strict=True):
         whole[to : to + size] = source[start : start + size]
 

@@ -14,13 +14,15 @@ import numpy.typing as npt
 from rivet_resources.shape.rowhash.frames import COUNTED, MARKED, WINDOW, Framed, HashCells, Mask, Places, heads, layout
 
 LIMIT = 10**16
-SCALE = 12  # decimals of more digits behind the point are left to Arrow
+# Decimals of more digits behind the point are left to Arrow.
+SCALE = 12
 FOUR_TEXTS = "".join(f"{number:04d}" for number in range(10_000)).encode()
 FOUR = np.frombuffer(FOUR_TEXTS, "<u4")
 FOUR_WIDE = FOUR.astype(np.uint64)
 POWERS = 10 ** np.arange(1, 17)
 EIGHT = 8
-SIGN = 8  # a row of digits has so many bytes before them, the last for the sign
+# A row of digits has so many bytes before them, the last for the sign.
+SIGN = 8
 
 
 def fit(found: npt.NDArray[Any], scale: int) -> bool:
@@ -46,6 +48,7 @@ def spelled(found: Places, scale: int, present: Mask | None) -> HashCells | Fram
     _write(rows[: len(found)], whole, SIGN + figures)
     if scale:
         _fraction(rows[: len(found)], size - whole * 10**scale, SIGN + figures, scale)
+    # Counted by look-up and not by a logarithm, which rounds at powers of ten.
     lengths = np.searchsorted(POWERS[: figures - 1], whole, side="right") + 1
     starts = np.arange(SIGN + figures, len(found) * width + SIGN + figures, width) - lengths
     lengths += scale + 1 if scale else 0
@@ -63,7 +66,8 @@ def _short(number: Places, present: Mask | None) -> Framed:
     text = FOUR_WIDE[number - above * 10_000]
     text <<= 32
     text |= FOUR_WIDE[above]
-    text >>= (EIGHT - lengths).view(np.uint64) << 3  # the zeros before the number are the low bytes
+    # The zeros before the number are the low bytes.
+    text >>= (EIGHT - lengths).view(np.uint64) << 3
     framed = np.empty(len(number), layout(COUNTED, EIGHT))
     framed["head"] = heads(lengths, present)
     framed["body"] = text.view("V8")

@@ -41,6 +41,8 @@ GROUPS = ("ms", "us", "ns")
 
 def dates(days: Places, present: Mask | None) -> HashCells | Framed:
     """Spell days since 1970-01-01."""
+    # One far day sends the whole piece through Python: such pieces are rare, and one way to write is enough for the
+    # others.
     if not _inside(days, PLAIN_DAYS):
         return _join_texts([_far_day(day) for day in days.tolist()], present)
     found = np.empty(len(days), layout(COUNTED, DAY_BYTES))
@@ -106,22 +108,21 @@ def _zone(rows: npt.NDArray[np.void], lengths: Places, zone: str) -> None:
 
 
 def _framed(rows: npt.NDArray[np.void], lengths: Places, present: Mask | None) -> Framed:
+    # Last: the fields before it reach under their neighbours, and `_row` says in which order they may be written.
     rows["head"], rows["high"] = heads(lengths, present), 0
     return Framed(rows.view(f"V{rows.itemsize}"), _sizes(lengths, present))
 
 
 @lru_cache(maxsize=2)
 def _row(start: int) -> np.dtype[np.void]:
-    """Describe a frame whose clock begins `start` bytes behind its head; with room for a zone.
-
-    Every field reaches under the next one by the bytes it has too many, so they are written in this order.
-    """
+    """Describe a frame whose clock begins `start` bytes behind its head; with room for a zone."""
     at = COUNTED + start
     fields = [("head", "<u4", 0), ("high", "u1", 4), ("minute", "<u8", at), ("second", "<u4", at + 6)]
     fields += [("ms", "<u4", at + 9), ("us", "<u4", at + 12), ("ns", "<u4", at + 15)]
     if start:
         fields += [("day", f"V{DAY_BYTES}", COUNTED), ("T", "u1", COUNTED + DAY_BYTES)]
     names, formats, offsets = (list(each) for each in zip(*fields, strict=True))
+    # Every field reaches under the next one by the bytes it has too many, so they are written in this order.
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": at + 20})
 
 

@@ -8,8 +8,6 @@ Belongs here: what lies where. Not here: in which order a store uses it (`files.
     PATH.audit       one line of JSON per reset
     PATH.lock        locked around every read-compare-write; never removed, or two could lock two files
     .PATH.*.tmp      what a killed writer left; ignored, and removed after an hour
-
-A record that was saved and is gone is refused like a damaged one: to start from now would skip what came between.
 """
 
 from __future__ import annotations
@@ -85,11 +83,14 @@ class CheckpointFile:
 def read_settled(place: CheckpointFile) -> Iterator[None]:
     """Read between writes, never amid one; where nobody ever wrote, there is nothing to wait for."""
     try:
+        # Read-only and never created: `rivet state show` of a user who may not write must work, and must leave nothing
+        # behind.
         descriptor = os.open(place.lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         yield
         return
     try:
+        # Shared: record and fence are two files, and between the two writes of a save they do not agree.
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
     finally:
@@ -108,6 +109,8 @@ def read(place: CheckpointFile, key: str) -> tuple[dict[str, Any] | None, Checkp
     fence = _read_fence(place, key)
     raw = _json(place.record, key)
     if raw is None:
+        # The fence outlives the record on purpose. Without it a removed file looks like a first run, which would begin
+        # at the log's end, and what came between would be lost without a word.
         if fence is not None and fence.saved:
             advice = f"Put it back ({place.previous} is the one before it), or give it up: {START_ANEW}."
             raise unusable(place.name, key, "it is gone, though a run has saved one", advice=advice)
@@ -123,6 +126,8 @@ def _read_fence(place: CheckpointFile, key: str) -> Fence | None:
     known = raw.get("version") == FENCE_VERSION and isinstance(owner, str) and isinstance(saved, bool)
     if not known or not isinstance(generation, int) or generation < 0:
         raise unusable(str(place.fence), key, "it is not a generation of this version of Rivet")
+    # A path without a slash is of one key; two exports that name the same file would take turns at fencing each other
+    # out.
     if owner != key:
         raise unusable(str(place.fence), key, f"it is the one of key {owner!r}", advice="Give each its own path.")
     return Fence(key, generation, saved is True)
@@ -192,7 +197,8 @@ def keep_previous(place: CheckpointFile) -> None:
     except OSError:  # no hard links on this file system
         shutil.copyfile(place.record, temporary)
     os.replace(temporary, place.previous)
-    temporary.unlink(missing_ok=True)  # renaming onto another name of the same file does nothing at all
+    # Renaming onto another name of the same file does nothing at all.
+    temporary.unlink(missing_ok=True)
 
 
 def _temporary(path: Path) -> Path:

@@ -43,7 +43,8 @@ from rivet_resources.state.checkpoints.record import (
     whole,
 )
 
-NAME_BYTES = 220  # file systems allow 255; suffixes and a temporary name take some
+# File systems allow 255; suffixes and a temporary name take some.
+NAME_BYTES = 220
 UNUSUAL = re.compile(r"^\.|[\x00-\x7f](?<![A-Za-z0-9._-])")  # letters of other scripts stay as they are
 
 
@@ -53,6 +54,7 @@ class FileCheckpoints:
     def __init__(self, path: Path | str) -> None:
         """Take `path` as a folder when it ends in a slash or is one; else it is the file of the only key."""
         self.path = Path(path).resolve()  # the same after a change of folder, and a link is not replaced
+        # The text as given: a `Path` has lost the slash that says a folder which is not there yet.
         self.is_folder = str(path).endswith("/") or os.path.isdir(self.path)
         self.name = str(self.path)
 
@@ -84,6 +86,8 @@ class FileCheckpoints:
         """
         with self._alone(record.key) as place:
             raw, stored, fence = read(place, record.key)
+            # The generation first: of a run that was fenced nothing else matters, and it would be told of a step
+            # backwards instead.
             refuse_generation(record, _generation(stored, fence), where=place.name)
             refuse_step(record, stored, where=place.name)
             # The record before stays under `.prev`, for a human whose file is damaged later.
@@ -133,6 +137,8 @@ class FileCheckpoints:
             generation = _salvaged_generation(raw, fence) + 1
             position = raw.get("position")
             entry = Reset(key, reason, int(time.time()), generation, position if isinstance(position, str) else None)
+            # Appended and synced before the position goes: if we die in between there is an entry too many, and no
+            # position that vanished without one.
             with open(place.audit, "ab") as file:
                 file.write((json.dumps(asdict(entry)) + "\n").encode())
                 file.flush()
@@ -178,6 +184,7 @@ class FileCheckpoints:
         refuse_key(key)
         if not self.is_folder:
             return CheckpointFile(self.path)
+        # Percent signs are unusual themselves, so no two keys meet in one name.
         name = UNUSUAL.sub(lambda found: f"%{ord(found[0]):02X}", key) + ".json"
         if len(os.fsencode(name)) > NAME_BYTES:
             raise CheckpointUnusable(f"Checkpoint key {key!r} makes a file name over {NAME_BYTES} bytes. Shorten it.")

@@ -116,6 +116,7 @@ def parse_mariadb_gtids(text: str) -> Mapping[int, int] | None:
     found: dict[int, int] = {}
     for member in text.split(",") if text.strip() else ():
         match = MARIADB_GTID.fullmatch(member.strip())
+        # A MariaDB position has one sequence per domain; two of them are a list of transactions and no place.
         if match is None or int(match[1]) in found:
             return None
         domain, server, sequence = map(int, match.groups())
@@ -152,6 +153,8 @@ def is_behind(new: str, stored: str, *, position_type: str, source_type: str) ->
     if position_type == "Custom":
         return None
     before, after = (_read(position_type, source_type, text) for text in (stored, new))
+    # Sets and not numbers: each server counts by itself, so after a failover the set holds the ids of both. Behind
+    # means that one is missing.
     if position_type == "Gtid":
         return not (_holds_domains if source_type == "mariadb" else _holds_intervals)(after, before)
     behind: bool = after < before
@@ -175,6 +178,7 @@ def _merge_ranges(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Sort ranges, and join those that touch."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
+        # Touching ranges are one: `1-5:6-9` must hold `4-7`.
         if joined and first <= joined[-1][1] + 1:
             joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
         else:

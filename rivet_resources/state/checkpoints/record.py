@@ -2,8 +2,6 @@
 
 Belongs here: the value, its JSON, the rules that every store keeps. Not here: where records lie
 (`table.py`, `files.py`), how positions are spelled and ordered (`positions.py`).
-
-A message names the place, the key and the reason, never a position: a polling watermark is made of a row's values.
 """
 
 from __future__ import annotations
@@ -100,6 +98,8 @@ def refuse_key(key: str) -> None:
 
 def unusable(where: str, key: str, reason: str, *, advice: str = "") -> CheckpointUnusable:
     """Return that a stored record cannot be used, and how to go on; nothing ever starts from now because of that."""
+    # A message names the place, the key and the reason, never a position: a polling watermark is made of a row's
+    # values.
     then = advice or f"Restore it from a backup of the same source, or give it up: {START_ANEW}."
     return CheckpointUnusable(f"Checkpoint {key} in {where} cannot be used: {reason}. {then}")
 
@@ -121,6 +121,8 @@ def whole(found: Listed, *, where: str) -> dict[str, Checkpoint]:
 
 def pack(checkpoint: Checkpoint, *, over: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Make the record: every field, those that `over` has and we do not know, and the checksum last."""
+    # Fields of a newer Rivet survive a save by an older one, so that going back and forth between versions loses
+    # nothing.
     unknown = {name: value for name, value in (over or {}).items() if name not in KNOWN}
     stamped = replace(checkpoint, timestamp=checkpoint.timestamp or int(time.time()))
     record = {**unknown, "version": VERSION, **asdict(stamped), "metadata": dict(checkpoint.metadata)}
@@ -165,6 +167,7 @@ def unpack(record: Mapping[str, Any], *, where: str, key: str) -> Checkpoint:
     version = record.get("version", 0)
     if not isinstance(version, int) or isinstance(version, bool) or version < 0:
         raise unusable(where, key, "its version is not a number")
+    # Before the fields: a newer record may have other ones, and would be told to be damaged.
     if version > VERSION:
         advice = "Upgrade Rivet, or run the one that wrote it."
         reason = f"it has version {version}, and this Rivet knows up to {VERSION}"
@@ -178,6 +181,7 @@ def unpack(record: Mapping[str, Any], *, where: str, key: str) -> Checkpoint:
         raise unusable(where, key, f"{', '.join(wrong)} is of the wrong kind")
     if "checksum" in record and record["checksum"] != checksum(record):
         raise unusable(where, key, "its checksum does not fit: it was changed by hand, or damaged")
+    # A file that was copied to another key's place has a good checksum, and another table's position.
     if record.get("key", key) != key:
         raise unusable(where, key, f"it is the record of key {record['key'][:KEY_BYTES]!r}")
     found = Checkpoint(**{"key": key, **{name: record[name] for name in FIELDS if name in record}})
@@ -215,6 +219,7 @@ def refuse_generation(checkpoint: Checkpoint, stored: int, *, where: str) -> Non
     Raises:
         CheckpointUnusable
     """
+    # Equal and not at least: a higher one than is stored means that the store went back, as by a restored backup.
     if checkpoint.generation == stored:
         return
     mine = f"it has generation {stored} and this run {checkpoint.generation}"
@@ -235,6 +240,7 @@ def refuse_step(new: Checkpoint, stored: Checkpoint | None, *, where: str) -> No
     refuse_position(new, where=where)
     if stored is None:
         return
+    # A position of another server may well parse and even compare; it leads to other rows.
     if stored.source_identity and new.source_identity != stored.source_identity:
         reason = "it belongs to another source: the server was restored, replaced, or the address leads elsewhere"
         advice = f"Point `source` at the old server; if the new one is right, {START_ANEW}."
@@ -249,6 +255,7 @@ def _steps_back(new: Checkpoint, stored: Checkpoint) -> bool:
     """Compare texts by the order of their type; without one, or between two types, by the sort keys of the log."""
     if new.position_type == stored.position_type and new.source_type == stored.source_type:
         behind = is_behind(new.position, stored.position, position_type=new.position_type, source_type=new.source_type)
+        # Two types compare by sort keys only: a file position and a set of transaction ids share no order of their own.
         if behind is not None:
             return behind
     return bool(new.sort_key and stored.sort_key) and new.sort_key < stored.sort_key

@@ -103,10 +103,12 @@ def _row(checkpoints: Checkpoints, key: str, record: Checkpoint | None) -> dict[
     row: dict[str, Any] = dict.fromkeys(("source", "position", "age_seconds", "generation", "run_id", "corrupt"))
     if record is None:
         try:
-            record = checkpoints.load(key)  # it was unusable when listed; by now it may be reset or saved anew
+            # It was unusable when listed; by now it may be reset or saved anew.
+            record = checkpoints.load(key)
         except CheckpointUnusable as error:
             return {"key": key, **row, "corrupt": str(error)}
     if record is not None:
+        # A watermark of a poll has cells of a row in it, and these lines are printed.
         shown = record.position if record.position_type != "Custom" else "(custom)"
         row |= {"source": record.source_type, "position": shown, "age_seconds": round(record.age())}
         row |= {"generation": record.generation, "run_id": record.run_id}

@@ -1,7 +1,6 @@
 """Checkpoints in the state store: one row per key, fenced by its generation, and the audit of resets.
 
 Belongs here: the tables `checkpoint` and `checkpoint_audit`. Not here: what may follow what (`record.py`).
-A row without a position has been taken and never saved, or was reset: its generation outlives every record.
 """
 
 from __future__ import annotations
@@ -72,11 +71,12 @@ NO_RECORD: dict[str, Any] = dict.fromkeys(RECORD)
 class TableCheckpoints:
     """Checkpoints beside the runs they belong to; several hosts may share them through PostgreSQL.
 
-    Rows of a project have its name before their key. No key has a slash, so no key looks like one of a project.
+    Rows of a project have its name before their key.
     """
 
     def __init__(self, database: Database, *, project: str = "") -> None:
         self._database = database
+        # No key has a slash, so no key looks like one of a project.
         self._prefix = f"{escape(project)}{SEPARATOR}" if project else ""
         self.name = f"the state store {database.name}"
 
@@ -94,6 +94,8 @@ class TableCheckpoints:
             _seed(connection, self._row(key))
             # The UPDATE takes the row's lock, so two runs that take the key at once get two generations.
             ours = _raise_generation(connection, self._row(key))
+            # Read inside: a record that cannot be used raises, which rolls the raised generation back, so nobody is
+            # fenced for it.
             return self._read(_lock_row(connection, self._row(key))), ours
 
     def save(self, record: Checkpoint) -> None:
@@ -151,6 +153,7 @@ class TableCheckpoints:
             ours = select(checkpoint.c.generation).where(checkpoint.c.checkpoint_key == self._row(key))
             if not self._prefix or connection.execute(ours).first() is not None:
                 return
+            # By identity: under a bare key the record may be another project's, of another server.
             moved = update(checkpoint).where(of_bare, checkpoint.c.source_identity == identity)
             if connection.execute(moved.values(checkpoint_key=self._row(key))).rowcount:
                 entries = update(checkpoint_audit).where(checkpoint_audit.c.checkpoint_key == key)
@@ -162,6 +165,7 @@ class TableCheckpoints:
         with self._database.write() as connection:
             _seed(connection, self._row(key))
             row = _lock_row(connection, self._row(key))
+            # In one transaction with the audit: no position vanishes without an entry that says why.
             generation = _raise_generation(connection, self._row(key), **NO_RECORD)
             entry = {"timestamp": int(time.time()), "reason": reason, "position": row.position}
             values = {"checkpoint_key": self._row(key), "generation": generation, **entry}
@@ -241,11 +245,14 @@ def _raise_generation(connection: Connection, key: str, **values: Any) -> int:
 
 def _record(row: Row[Any], *, where: str = "") -> dict[str, Any] | None:
     """Put the record of a row together as it was summed; None: there is none."""
+    # Taken and never saved, or reset: the row stays, since its generation must outlive the record.
     if row.position is None:
         return None
     texts = {}
     for name in ("metadata", "unknown"):
         texts[name] = decode((getattr(row, name) or "").encode(), where=where, key=_key_in(row))
+    # Put together exactly as it was summed, so that the checksum proves the columns, and with them the database's own
+    # way.
     plain = {name: getattr(row, name) for name in FIELDS if name not in ("key", "generation", "metadata")}
     return {
         **texts["unknown"],

@@ -22,13 +22,15 @@ import pyarrow.compute as pc
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 
-HEAD = 5  # bytes before an element: its tag and its length
+# Bytes before an element: its tag and its length.
+HEAD = 5
 NULL_TAG, OTHER_TAG = 0, 8
 TAGS: Mapping[pa.DataType, int] = {
     pa.bool_(): 1, pa.int16(): 2, pa.int32(): 3, pa.int64(): 4, pa.float32(): 5, pa.float64(): 6,
     pa.string(): 7, pa.large_string(): 7, pa.string_view(): 7,
 }  # fmt: skip
-MICROSECONDS = {"s": 1_000_000, "ms": 1_000}  # what one of the unit is; finer units keep their number
+# What one of the unit is; finer units keep their number.
+MICROSECONDS = {"s": 1_000_000, "ms": 1_000}
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -47,6 +49,7 @@ def plain(column: pa.Array) -> pa.Array:
         # Large offsets: a view's bytes may lie in several buffers and pass 2 GB together.
         return column.cast(pa.large_binary())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        # A view and no cast: text is checked UTF-8 already, and its bytes are what is hashed.
         return column.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary())
     if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
         return column.cast(pa.decimal128(kind.precision, kind.scale))

@@ -4,10 +4,10 @@ Belongs here: the sums over a table's columns. Not here: a cell's bytes (`cells.
 (`xxh3.py`), who compares them (`prove/validate.py`, `rivet_assets/prove/reconcile.py`).
 
 XXH3-64 of each cell that is not NULL, added modulo 2^64: rows may come in any order and any number of pages, and sums
-of disjoint rows add up. Exclusive or would let equal pairs cancel. The sum of a column is about the column alone: two
-rows that swap their cells in it change nothing. That is seen by the fingerprint of the part and by the row hash;
-hashing a key with every cell (`keyed_sum`) sees it too, and was rejected for exports on 2026-11-21: the bytes of every
-cell are then laid out anew behind a key, which costs 90 to 140 ns a cell instead of 8 to 90 (tests/bench/checksums.py).
+of disjoint rows add up. The sum of a column is about the column alone: two rows that swap their cells in it change
+nothing. That is seen by the fingerprint of the part and by the row hash; hashing a key with every cell (`keyed_sum`)
+sees it too, and was rejected for exports on 2026-11-21: the bytes of every cell are then laid out anew behind a key,
+which costs 90 to 140 ns a cell instead of 8 to 90 (tests/bench/checksums.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ WHOLE = 1 << 64
 UNSUMMED = frozenset({"_rivet_exported_at"})
 
 WAITING_ROWS, WAITING_BYTES = 65_536, 8 << 20
-SMALL_CHUNK = 16_384  # below it numpy's calls cost more than copying cells together
+# Below it numpy's calls cost more than copying cells together.
+SMALL_CHUNK = 16_384
 SAMPLE_CELLS = 256
 SAMPLE_STEP = 8
 FEW = 0.5  # of a sample may be distinct, for counting equal cells first to cost less than hashing each
@@ -50,11 +51,7 @@ def column_sums(table: pa.Table, *, leave_out: Collection[str] = ()) -> dict[str
 
 
 class RunningSums:
-    """The sums over pages that come one by one.
-
-    Pages wait until they are worth it, since small ones cost several times as much alone; they share their memory
-    with whoever writes them.
-    """
+    """The sums over pages that come one by one."""
 
     def __init__(self) -> None:
         self._sums: dict[str, int] = {}
@@ -65,6 +62,9 @@ class RunningSums:
         """Count a page in; all have one schema."""
         if not page.num_rows:
             return
+        # Arrow tables are never changed in place, so keeping one costs no copy, only that it is let go of later.
+        # Pages wait until they are worth it, since small ones cost several times as much alone; they share their memory
+        # with whoever writes them.
         self._waiting.append(page)
         self._rows += page.num_rows
         self._bytes += size_bytes
@@ -81,6 +81,7 @@ class RunningSums:
         rows = pa.concat_tables(self._waiting)
         found = column_sums(rows, leave_out=UNSUMMED | run_clock_columns(rows.schema))
         # Python's integers do not wrap by themselves, numpy's sums of uint64 do.
+        # Added and not combined by exclusive or, which would let equal pairs cancel.
         self._sums = {name: (self._sums.get(name, 0) + each) % WHOLE for name, each in found.items()}
         self._waiting, self._rows, self._bytes = [], 0, 0
 

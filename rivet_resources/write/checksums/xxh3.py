@@ -1,9 +1,6 @@
 """XXH3-64 of many short byte strings at once, in numpy.
 
-Belongs here: the hash itself, seed 0, default secret. Not here: which bytes a cell has (`cells.py`), sums
-(`sums.py`). Up to 64 bytes XXH3 is a few multiplications, so a whole block of cells goes through each of them
-together: 7 to 14 ns a number and 20 to 60 ns a text, instead of 80 by one call of `xxhash` a cell. Longer ones are
-called one by one, which costs less than numpy would (tests/bench/checksums.py).
+Belongs here: the hash itself, seed 0, default secret. Not here: which bytes a cell has (`cells.py`), sums (`sums.py`).
 Source: xxHash 0.8, doc/xxhash_spec.md, "XXH3 Algorithm (for small inputs)".
 """
 
@@ -23,9 +20,12 @@ Hashes = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 
-BLOCK = 8_192  # cells at once: 64 kB of each intermediate number stay in the processor's second cache
-EACH_BLOCK = 2_048  # so many bytes objects at once are made where the last ones lay
-SHORT = 64  # bytes of the longest cell that numpy hashes; beyond it, a call for each costs less
+# Cells at once: 64 kB of each intermediate number stay in the processor's second cache.
+BLOCK = 8_192
+# So many bytes objects at once are made where the last ones lay.
+EACH_BLOCK = 2_048
+# Bytes of the longest cell that numpy hashes; beyond it, a call for each costs less.
+SHORT = 64
 
 _U = np.uint64
 PRIME64_1, PRIME64_2, PRIME64_3 = _U(0x9E3779B185EBCA87), _U(0xC2B2AE3D27D4EB4F), _U(0x165667B19E3779F9)
@@ -210,7 +210,8 @@ def _each(cells: pa.Array) -> Hashes:
         b"".join(map(xxhash.xxh3_64_digest, cells.slice(lo, EACH_BLOCK).to_numpy(zero_copy_only=False)))
         for lo in range(0, len(cells), EACH_BLOCK)
     )
-    return np.frombuffer(digests, ">u8").astype(np.uint64)  # a digest is written with the high bits first
+    # A digest is written with the high bits first.
+    return np.frombuffer(digests, ">u8").astype(np.uint64)
 
 
 def _empty(cells: _Cells) -> Any:
@@ -244,7 +245,8 @@ def _long(cells: _Cells, pairs: int) -> Hashes:
     found: Hashes = np.zeros(len(head[0]), np.uint64)
     # Inputs of 17 to 128 bytes: the length starts the sum, then come pairs of 16 bytes from both ends.
     found += cells.lengths * PRIME64_1
-    for pair in range(pairs):  # inwards from both ends; the secret goes on from pair to pair
+    # Inwards from both ends; the secret goes on from pair to pair.
+    for pair in range(pairs):
         first, last, secret = 2 * pair, 2 * (pairs - 1 - pair), SECRET[4 * pair : 4 * pair + 4]
         found += _product_folded(head[first] ^ secret[0], head[first + 1] ^ secret[1])
         found += _product_folded(tail[last] ^ secret[2], tail[last + 1] ^ secret[3])
@@ -252,6 +254,9 @@ def _long(cells: _Cells, pairs: int) -> Hashes:
 
 
 # Shortest and longest cell, and how they are hashed.
+# Up to 64 bytes XXH3 is a few multiplications, so a whole block of cells goes through each of them together: 7 to 14 ns
+# a number and 20 to 60 ns a text, instead of 80 by one call of `xxhash` a cell. Longer ones are called one by one,
+# which costs less than numpy would (tests/bench/checksums.py).
 WAYS: Sequence[tuple[int, int, Callable[[_Cells], Any]]] = (
     (0, 0, _empty),
     (1, 3, _tiny),

@@ -76,6 +76,7 @@ class Avro(Settings):
                 f"Export {export}: Avro cannot name {', '.join(map(repr, odd))}: names are unique, of letters A to Z, "
                 f"digits and _, and begin with no digit. Name them so in the query, or by a step `rename`."
             )
+        # All of them in one message, so that nobody mends one column a run.
         refused = [field for field in schema if not is_held(field.type)]
         if refused:
             named = ", ".join(f"{field.name!r} ({field.type})" for field in refused)

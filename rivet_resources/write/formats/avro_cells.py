@@ -3,8 +3,7 @@
 Belongs here: bytes of cells, lists and records. Not here: blocks and files (`avro_writer.py`), which type a column is
 (`avro_schema.py`). Source: Apache Avro 1.12.0 specification, "Binary Encoding".
 
-Every column becomes a few arrays of bytes, and Arrow joins those row by row. `fastavro` takes Python rows: 1 M narrow
-rows cost it many times the CPU (docs/formats/avro.md has the figures).
+Every column becomes a few arrays of bytes, and Arrow joins those row by row.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ def render_rows(batch: pa.RecordBatch, head: bytes = b"") -> pa.BinaryArray:
     """
     pieces: Pieces = [pa.scalar(head, pa.binary())] if head else []
     for column, field in zip(batch.columns, batch.schema, strict=True):
+        # Before the bytes: a column without NULL has no mark in the record, so there is no way to write one.
         if column.null_count and not field.nullable:
             raise ValueDoesNotFit(
                 f"Column {field.name} is declared without NULL and holds {column.null_count}, so no record of Avro can "
@@ -90,6 +90,7 @@ def _join(pieces: Sequence[pa.Array | pa.Scalar]) -> pa.BinaryArray:
     """Join the pieces of each row."""
     if len(pieces) == 1:
         return pieces[0]
+    # `fastavro` takes Python rows: 1 M narrow rows cost it many times the CPU (docs/formats/avro.md has the figures).
     return pc.binary_join_element_wise(*pieces, b"", null_handling="replace", null_replacement="")
 
 
@@ -171,7 +172,8 @@ def _marked(matrix: Bytes, lengths: Numbers, present: Present | None, *, is_null
     if present is None:
         mark = [pa.scalar(bytes([PRESENT]), pa.binary())] if is_nullable else []  # at import it would load pandas
         return [*mark, ragged(matrix, lengths)]
-    if not is_nullable:  # inside a struct that is NULL itself, which leaves them out
+    # Inside a struct that is NULL itself, which leaves them out.
+    if not is_nullable:
         return [ragged(matrix, lengths)]
     marks = np.where(present, PRESENT, NULL).astype(np.uint8).reshape(-1, 1)
     return [ragged(np.concatenate([marks, matrix], axis=1), np.where(present, lengths + 1, 1))]
@@ -203,7 +205,8 @@ def _lists(column: pa.Array, kind: pa.DataType, present: Present | None, *, is_n
     items = column.flatten()
     bounds = np.concatenate([[0], np.cumsum(counts)])
     pieces = _cells(items, kind.value_field)
-    joined = _join([*pieces, pa.array([b""] * len(items), pa.binary())])  # an array even where all pieces are marks
+    # An array even where all pieces are marks.
+    joined = _join([*pieces, pa.array([b""] * len(items), pa.binary())])
     ends = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset :][: len(items) + 1]
     ends = ends if len(ends) else np.zeros(1, np.int32)
     starts = pa.py_buffer(np.ascontiguousarray(ends[bounds]))

@@ -1,9 +1,6 @@
 """Avro files of Rivet as rows again, with the types that the writer was given.
 
 Belongs here: the way back of `avro_writer.py` and `avro_cells.py`. Not here: which parts (`commit/reader.py`).
-
-`fastavro` takes the blocks apart, by a schema without logical types: its dates would end at the year 9999, its decimals
-at the precision of Python's context. Cells of one width come as bytes, so that no bit of them changes.
 """
 
 from __future__ import annotations
@@ -31,7 +28,8 @@ from rivet_resources.write.formats.avro_schema import (
 from rivet_resources.write.formats.avro_writer import ARROW_SCHEMA, CODECS, MAGIC, unpack, varint
 
 MOST_HEADER = 16 * 1024 * 1024
-MOST_BLOCK = 2**31 - 1  # Arrow's, of joined rows; packed and plain
+# Arrow's, of joined rows; packed and plain.
+MOST_BLOCK = 2**31 - 1
 SYNC_BYTES = 16
 
 
@@ -50,6 +48,8 @@ def header(file: BinaryIO) -> Header:
     Raises:
         pyarrow.ArrowInvalid: it is no Avro file, or none that Rivet wrote.
     """
+    # Each length is checked before it is used: a damaged file must end in an error of ours, not in a request for
+    # terabytes.
     if file.read(len(MAGIC)) != MAGIC:
         raise pa.ArrowInvalid("it does not begin as one")
     held: dict[bytes, bytes] = {}
@@ -64,7 +64,8 @@ def header(file: BinaryIO) -> Header:
         raise pa.ArrowInvalid("it is not one that Rivet wrote")
     try:
         schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(held[ARROW_SCHEMA.encode()], validate=True)))
-        str(schema)  # a name that is no UTF-8 is met by who asks for it, and nobody later expects that
+        # A name that is no UTF-8 is met by who asks for it, and nobody later expects that.
+        str(schema)
     except (ValueError, OSError) as error:
         raise pa.ArrowInvalid("its schema does not unpack") from error
     return Header(schema, codec, sync)
@@ -79,6 +80,7 @@ def blocks(file: BinaryIO, head: Header) -> Iterator[tuple[int, bytes]]:
     while first := file.read(1):
         count = _number(file, first)
         packed = _exactly(file, _number(file), MOST_BLOCK)
+        # The marker is all that says a block ended where its length claims.
         if _exactly(file, SYNC_BYTES, SYNC_BYTES) != head.sync:
             raise pa.ArrowInvalid("a block does not end where it says")
         try:
@@ -112,8 +114,11 @@ def _decode(content: bytes, count: int) -> list[Any]:
     import fastavro  # driver
 
     try:
+        # `fastavro` takes the blocks apart, by a schema without logical types: its dates would end at the year 9999,
+        # its decimals at the precision of Python's context.
         rows = list(fastavro.reader(io.BytesIO(content)))
-    except Exception as error:  # it raises whatever a byte leads it to; its texts may show a cell
+    except Exception as error:
+        # It raises whatever a byte leads it to; its texts may show a cell.
         raise pa.ArrowInvalid(f"a block holds no rows of its schema ({type(error).__name__})") from None
     if len(rows) != count:
         raise pa.ArrowInvalid("a block holds another number of rows than it says")
@@ -138,6 +143,7 @@ def _number(file: BinaryIO, first: bytes = b"") -> int:
         zigzag |= (byte[0] & 127) << shift
         shift += 7
         if byte[0] < 128:
+            # Odd is negative in zigzag, and no length is.
             if zigzag & 1:
                 break
             return zigzag >> 1
@@ -159,11 +165,14 @@ def _raw_record(schema: pa.Schema) -> Any:
 
 
 def _raw(described: Any) -> Any:
+    # Named types must differ within an Avro schema; the file's own names say nothing that the rows need, since fields
+    # are found by theirs.
     names = iter(range(1_000_000_000))
 
     def walk(kind: Any) -> Any:
         if isinstance(kind, list):
             return [walk(each) for each in kind]
+        # A float of 32 bits that passes through one of Python's may come back with other bits of its NaN.
         if kind in ("float", "double"):
             return {"type": "fixed", "name": f"f{next(names)}", "size": 4 if kind == "float" else 8}
         if not isinstance(kind, dict):
@@ -265,6 +274,7 @@ def _of_width(cells: Sequence[Any], width: int, shape: Callable[[Any], Any], kin
     zeros = bytes(width)
     if any(cell is not None and len(cell) != width for cell in cells):
         raise pa.ArrowInvalid("a number in it has another width than Rivet writes")
+    # Cells of one width come as bytes, so that no bit of them changes.
     content = np.frombuffer(b"".join(zeros if cell is None else cell for cell in cells), np.uint8)
     matrix = np.ascontiguousarray(shape(content.reshape(len(cells), width)))
     valid = pa.array([cell is not None for cell in cells], pa.bool_()).buffers()[1] if len(cells) else None

@@ -4,8 +4,7 @@ Belongs here: schemas. Not here: bytes (`avro_cells.py`), files (`avro.py`). Sou
 "Complex Types", "Names", "Logical Types".
 
 Nullable columns are unions of null and their type. Named types are named by their column, in the namespace of what is
-around it, so that none can stand twice. Decimals are bytes, not fixed: every reader takes those. `uint64` is a
-decimal(20,0), as Spark reads it.
+around it, so that none can stand twice. Decimals are bytes, not fixed: every reader takes those.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 RECORD = "row"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# `uint64` is a decimal(20,0), as Spark reads it.
 UINT64_DIGITS = 20
 
 # Unit of time → logical type, of times of day and of timestamps; Avro has no seconds: they become milliseconds.

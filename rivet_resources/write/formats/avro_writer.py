@@ -24,7 +24,8 @@ from rivet_resources.write.formats.text_writer import SLICE_BYTES, SLICE_ROWS
 MAGIC = b"Obj\x01"
 # What blocks hold before they are compressed: enough for a codec to learn from, little for a reader to hold.
 BLOCK_BYTES = 256 * 1024
-ARROW_SCHEMA = "rivet.arrow_schema"  # Arrow's IPC in base64, as fastavro reads all metadata as UTF-8
+# Arrow's IPC in base64, as fastavro reads all metadata as UTF-8.
+ARROW_SCHEMA = "rivet.arrow_schema"
 CODECS = {"none": "null", "gzip": "deflate", "snappy": "snappy", "zstd": "zstandard"}
 
 
@@ -70,6 +71,7 @@ class AvroWriter:
     def _flush(self) -> None:
         """Write the pending rows as a block; before the first one the header, also where there are no rows."""
         content = b"".join(self._pending)
+        # The marker is made of the first block, so the header can only be written with it.
         if not self._sync:
             metadata = header_of(self._schema, self._codec)
             self._sync = hashlib.md5(metadata + content, usedforsecurity=False).digest()
@@ -135,6 +137,7 @@ def unpack(content: bytes, codec: str, most: int) -> bytes:
         return content
     unpacker = zlib.decompressobj(-15) if codec == "deflate" else None
     if unpacker is not None:
+        # Bounded while it unpacks: a few kilobytes of zeros would else become all of the memory.
         plain = unpacker.decompress(content, most)
         if not unpacker.eof:
             raise ValueError("a block is cut short, or too large")

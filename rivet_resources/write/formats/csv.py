@@ -110,6 +110,7 @@ def _records(file: BinaryIO, *, name: str) -> int:
             continue
         text = np.frombuffer(block, np.uint8)
         marks = np.flatnonzero(text == ord('"'))
+        # For each line feed, how many quotes stand before it in this block.
         before = np.searchsorted(marks, np.flatnonzero(text == ord("\n")))
         records += int(((before + quotes) % 2 == 0).sum())
         quotes += len(marks)

@@ -63,6 +63,7 @@ class Ndjson(Settings):
             UnsupportedColumn: naming every such column and the override that helps; or a name that stands twice.
         """
         refuse_unspelled(schema, can_render, export=export, form="NDJSON")
+        # A second member of one name hides the first one from most readers, and nobody would be told.
         twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
         if twice:
             raise UnsupportedColumn(

@@ -82,6 +82,8 @@ def _objects(columns: Sequence[pa.Array], fields: Sequence[pa.Field], *, rows: i
         if is_quoted and cells.null_count:  # a NULL has no quotes around it
             cells, is_quoted = pc.binary_join_element_wise('"', cells, '"', ""), False
         mark = '"' if is_quoted else ""
+        # Quotes go into the constant pieces beside a column: one join for all, and no pass over the cells for their
+        # quotes.
         pieces += [f"{before}{json.dumps(field.name, ensure_ascii=False)}:{mark}", cells]
         before = f"{mark},"
     # The last comma is none; the quote before it closes the last cell.
@@ -140,13 +142,16 @@ def _embed(column: pa.StringArray, name: str) -> pa.StringArray:
         column = pc.replace_substring(column, feed, " ")
     present = column.drop_null()
     doubtful = present.filter(pc.match_substring_regex(present, NOT_A_NUMBER))
-    if not _all_parse(present):  # it also knows no lone surrogates, `\ud800`, which are JSON all the same
+    # It also knows no lone surrogates, `\ud800`, which are JSON all the same.
+    if not _all_parse(present):
         doubtful = present
     if not all(map(_is_valid, doubtful.to_pylist())):
         raise ValueDoesNotFit(
             f"Column {name} is JSON and holds a text that is not, so no line of NDJSON can have it. Write it as text "
             f"with `columns: {{{name}: text}}`, or clean the source."
         )
+    # JSON's own null and SQL's would be one text. The blank tells them apart for us and changes nothing for other
+    # readers.
     nulls = pc.equal(pc.ascii_trim_whitespace(column), "null")
     if pc.any(nulls).as_py():
         column = pc.if_else(nulls, pc.binary_join_element_wise(" ", column, ""), column)
@@ -199,6 +204,7 @@ def _floats(column: pa.Array) -> pa.StringArray:
     text = column.cast(pa.string())
     whole = pc.equal(column, pc.floor(column))
     if pc.any(whole).as_py():
+        # Those with an exponent, and nan and inf, are no whole numbers to a reader as they stand.
         marked = pc.match_substring_regex(text, "[.en]")
         text = pc.if_else(marked, text, pc.binary_join_element_wise(text, ".0", ""))
     odd = pc.invert(pc.is_finite(column))
@@ -211,7 +217,8 @@ def _floats(column: pa.Array) -> pa.StringArray:
 def _numbers(column: pa.Array) -> pa.StringArray:
     """Spell whole numbers, truth and decimals; the spelling of CSV is JSON's."""
     if pa.types.is_decimal(column.type):
-        spell = csv_render.renderer(pa.decimal128(1, 0), is_uuid=False)  # it spells every width of decimals
+        # It spells every width of decimals.
+        spell = csv_render.renderer(pa.decimal128(1, 0), is_uuid=False)
         assert spell is not None
         return spell(column)
     return column.cast(pa.string())

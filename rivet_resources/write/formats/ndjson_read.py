@@ -2,9 +2,7 @@
 
 Belongs here: the way back of `ndjson_cells.py`. Not here: which parts (`commit/reader.py`), what Spark can hold.
 
-Arrow's own parser reads what it can, a block of lines at once. Columns of JSON are cut out of the lines as they stand;
-blocks that hold what Arrow cannot read (NaN, years beyond four digits) and nested columns of dates, bytes and the like
-go through Python's parser. Times of day, uuids and nanoseconds stay text.
+Arrow's own parser reads what it can, a block of lines at once. Times of day, uuids and nanoseconds stay text.
 """
 
 from __future__ import annotations
@@ -39,6 +37,9 @@ def _tables(file: BinaryIO, schema: pa.Schema) -> Iterator[pa.Table]:
         names = list(json.loads(block[: block.index(b"\n")]))
         fields = [schema.field(name) for name in names if name in schema.names]
         columns = _fast(block, fields, names)
+        # By block, not by file: one cell that Arrow does not read costs eight megabytes of the slow way, and no more.
+        # Columns of JSON are cut out of the lines as they stand; blocks that hold what Arrow cannot read (NaN, years
+        # beyond four digits) and nested columns of dates, bytes and the like go through Python's parser.
         yield pa.table(columns or _slow(block, fields, names))
 
 
@@ -68,6 +69,7 @@ def _blocks(file: BinaryIO) -> Iterator[bytes]:
     """Cut a file into blocks of whole lines."""
     rest = b""
     while content := file.read(BLOCK):
+        # A line feed stands between rows only; inside a text it is escaped.
         end = content.rfind(b"\n") + 1
         if end:
             yield rest + content[:end]
@@ -125,9 +127,11 @@ def _cut_members(lines: Sequence[str], wanted: set[str], names: Sequence[str]) -
         found: list[str | None] = []
         end = 0
         for step, is_wanted in steps:
-            begin = end + step  # over the brace or comma, the name and the colon
+            # Over the brace or comma, the name and the colon.
+            begin = end + step
             end = scan(line, _past_blanks(line, begin))[1]
-            if is_wanted:  # blanks around a value of JSON are the source's and stay
+            # Blanks around a value of JSON are the source's and stay.
+            if is_wanted:
                 end = _past_blanks(line, end)
                 found.append(_document(line[begin:end]))
         cells.append(found)
@@ -191,7 +195,8 @@ def _cell(cell: Any, kind: pa.DataType) -> Any:
     if pa.types.is_decimal(kind):
         return Decimal(cell)
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or _is_fixed(kind):
-        return bytes.fromhex(cell.replace("-", ""))  # sixteen bytes may be spelled as a uuid
+        # Sixteen bytes may be spelled as a uuid.
+        return bytes.fromhex(cell.replace("-", ""))
     if pa.types.is_date(kind):
         return _days(cell)
     if pa.types.is_timestamp(kind) and kind.unit != "ns":

@@ -24,7 +24,8 @@ Codec = Literal["zstd", "snappy", "gzip", "lz4", "none"]
 
 # codec → lowest, highest, default level (`contract.md`, 1.5). pyarrow's `lz4` writes LZ4_RAW.
 LEVELS: dict[str, tuple[int, int, int]] = {"zstd": (1, 22, 3), "gzip": (0, 10, 6)}
-GZIP_HIGHEST = 9  # zlib stops there; 10 is accepted for old configs and lowered with a warning
+# zlib stops there; 10 is accepted for old configs and lowered with a warning.
+GZIP_HIGHEST = 9
 
 # `compression_profile` → codec and level (`contract.md`, 1.5).
 COMPRESSION_PROFILES: dict[str, tuple[Codec, int | None]] = {
@@ -212,7 +213,8 @@ class Parquet(Settings):
             level=self.level,
             groups=self.options.groups,
             wanted={name: column.word for name, column in self.options.columns.items() if column.word},
-            ordered=key[:1],  # only the first key column ascends by itself
+            # Only the first key column ascends by itself.
+            ordered=key[:1],
             limit_bytes=limit_bytes,
         )
         return RowGroupWriter(path, schema, layout=layout)
@@ -226,6 +228,7 @@ class Parquet(Settings):
         try:
             with pq.ParquetFile(path) as file:
                 footer, found = file.metadata, file.schema_arrow
+                # The footer says the rows twice: in total, and by group. Both are written at different moments.
                 in_groups = sum(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
         except (OSError, pa.ArrowException) as error:
             raise PartCorrupt(

@@ -29,9 +29,8 @@ SAMPLE_BYTES = 4 * 1024 * 1024
 class GroupSize:
     """When a row group is full, in Arrow bytes and rows; None: no such bound.
 
-    It closes at `target_bytes`; rows so narrow that `min_rows` fit below `max_bytes` go on to that many. It closes
-    at `max_bytes` or `max_rows` anyway. Pages are not cut, so it may exceed a bound by one page. `exact_rows` cuts
-    pages and leaves only `max_bytes` beside it.
+    It closes at `target_bytes`; rows so narrow that `min_rows` fit below `max_bytes` go on to that many. It closes at
+    `max_bytes` or `max_rows` anyway. `exact_rows` cuts pages and leaves only `max_bytes` beside it.
     """
 
     target_bytes: int | None = None
@@ -40,6 +39,7 @@ class GroupSize:
     max_rows: int | None = None
     exact_rows: int | None = None
 
+    # Pages are not cut, so it may exceed a bound by one page.
     def is_full(self, rows: int, size: int) -> bool:
         """Return whether a group of so many rows and Arrow bytes is to be written."""
         if self.max_bytes is not None and size >= self.max_bytes:
@@ -66,8 +66,7 @@ class Layout:
 class RowGroupWriter:
     """Collects pages until a row group is full, then encodes it; the first one decides the encodings.
 
-    `bytes_written` counts finished row groups. Where a limit is given, a group is closed early as soon as the
-    file is expected to reach it, so the count is true when it matters.
+    `bytes_written` counts finished row groups.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, *, layout: Layout) -> None:
@@ -88,6 +87,8 @@ class RowGroupWriter:
         exact = self._layout.groups.exact_rows
         while exact is not None and self._rows >= exact:
             self._flush(exact)
+        # Where a limit is given, a group is closed early as soon as the file is expected to reach it, so the count is
+        # true when it matters.
         if self._rows and (self._layout.groups.is_full(self._rows, self._size) or self._limit_is_near()):
             self._flush(self._rows)
 
@@ -99,6 +100,7 @@ class RowGroupWriter:
         self._sink.close()
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
+            # Before the part is read back and staged: invariant I2, a file is durable before any record mentions it.
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -107,6 +109,7 @@ class RowGroupWriter:
         """Guess from the finished groups (before them: from the Arrow bytes) whether the limit would be passed."""
         if self._layout.limit_bytes is None:
             return False
+        # Nobody knows what a group will be compressed to; the groups before it are the best guess.
         shrunk = self.bytes_written / self._encoded_size if self._encoded_size else 1.0
         return self.bytes_written + self._size * shrunk >= self._layout.limit_bytes
 
@@ -138,7 +141,8 @@ class RowGroupWriter:
             use_compliant_nested_type=False,  # keep list children called `item`
             write_page_index=True,
             write_page_checksum=True,
-            store_decimal_as_integer=True,  # what Spark writes too; half the time of fixed-length bytes
+            # What Spark writes too; half the time of fixed-length bytes.
+            store_decimal_as_integer=True,
         )
 
 
@@ -198,12 +202,14 @@ def _choose(sample: pa.ChunkedArray, rows: int, *, is_ordered: bool) -> Encoding
     counts = pa.types.is_integer(arrow) or pa.types.is_temporal(arrow)
     if pa.types.is_nested(arrow) or pa.types.is_boolean(arrow) or pa.types.is_null(arrow):
         return "dictionary"
+    # The key by which a chunk is read ascends for certain: nothing need be looked at.
     if counts and is_ordered:
         return "delta"
     if not _mostly_distinct(sample, rows):
         return "dictionary"
     if counts and _ascends(sample):
         return "delta"
+    # Distinct values make a dictionary that is as large as the column, beside the indexes into it.
     return "byte_stream_split" if pa.types.is_floating(arrow) and arrow != pa.float16() else "plain"
 
 
@@ -211,6 +217,7 @@ def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Take cells at even distances, at most `SAMPLE_ROWS` and about `SAMPLE_BYTES`."""
     rows = len(column)
     wide = max(1, column.nbytes // max(rows, 1))
+    # Even distances, not the first rows: those of one day, or one customer, repeat more or less than the rest.
     step = max(1, math.ceil(rows / min(SAMPLE_ROWS, max(1, SAMPLE_BYTES // wide))))
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], type=column.type.storage_type)
@@ -226,8 +233,8 @@ def _mostly_distinct(sample: pa.ChunkedArray, rows: int) -> bool:
     """Return whether more than half of the `rows` would be distinct, judged from the sample.
 
     A sample of n repeats less than the whole: rows drawn from U values show U(1 - e^(-n/U)) different ones.
-    Half of `rows` distinct means U = 0.6275 rows, which gives what the sample must show.
     """
+    # Half of `rows` distinct means U = 0.6275 rows, which gives what the sample must show.
     seen = len(sample) - sample.null_count
     if seen == 0:
         return False

@@ -3,8 +3,7 @@
 Belongs here: bytes of fields. Not here: which type and number a column has (`schema_registry/languages/protobuf.py`),
 the frame of Kafka messages (`write/messages/encode.py`). Source: Protocol Buffers documentation, "Encoding".
 
-As Google's serializers do: fields in the order of their numbers, NULL is absent, and an empty message has no bytes. An
-instant is a `google.protobuf.Timestamp`, whose members have no presence of their own, so that zero is absent too.
+As Google's serializers do: fields in the order of their numbers, NULL is absent, and an empty message has no bytes.
 """
 
 from __future__ import annotations
@@ -56,6 +55,7 @@ def render_rows(batch: pa.RecordBatch, head: bytes, numbers: Numbers) -> pa.Bina
 def _messages(
     columns: list[pa.Array], fields: list[pa.Field], numbers: Numbers, *, rows: int, head: bytes
 ) -> pa.BinaryArray:
+    # By number and not by place: equal rows then have equal bytes, whatever order the table's columns are in.
     order = sorted(range(len(fields)), key=lambda place: numbers[fields[place].name][0])
     pieces = [pa.array([head] * rows, pa.binary())] if head or not order else []
     for place in order:
@@ -108,6 +108,7 @@ def _instants(column: pa.Array, kind: pa.TimestampType, name: str) -> pa.BinaryA
     """Spell instants as messages of seconds since 1970 and nanoseconds, which are never negative."""
     per_second = NANOS[kind.unit]
     ticks = np.asarray(column.view(pa.int64()).fill_null(0))
+    # Floor and not toward zero: nanoseconds count forward also before 1970. Source: `timestamp.proto`, field `nanos`.
     seconds, rest = np.floor_divide(ticks, per_second), np.mod(ticks, per_second)
     if len(seconds) and (seconds.min() < FIRST_INSTANT or seconds.max() > LAST_INSTANT):
         raise ValueDoesNotFit(
@@ -117,6 +118,8 @@ def _instants(column: pa.Array, kind: pa.TimestampType, name: str) -> pa.BinaryA
     nanos = rest * (1_000_000_000 // per_second)
     rows = len(column)
     pieces = [
+        # An instant is a `google.protobuf.Timestamp`, whose members have no presence of their own, so that zero is
+        # absent too.
         *_masked([_tags(1, VARINT, rows), _varints(seconds.view(np.uint64))], pa.array(seconds != 0)),
         *_masked([_tags(2, VARINT, rows), _varints(nanos.view(np.uint64))], pa.array(nanos != 0)),
     ]

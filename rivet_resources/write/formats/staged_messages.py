@@ -2,10 +2,6 @@
 
 Belongs here: the staged file, and what each encoding refuses before a row is read. Not here: the bytes of messages
 (`write/messages/`).
-
-They are encoded when they are produced, not when they are staged: only then is the schema's id known, since a window
-that a quality rule stops registers nothing (decided 2026-11; staging encoded bytes would save no time, as encoding
-costs a sixth of producing).
 """
 
 from __future__ import annotations
@@ -26,6 +22,9 @@ from rivet_resources.write.formats.avro import Avro
 from rivet_resources.write.formats.ndjson import Ndjson
 
 
+# They are encoded when they are produced, not when they are staged: only then is the schema's id known, since a window
+# that a quality rule stops registers nothing (decided 2026-11; staging encoded bytes would save no time, as encoding
+# costs a sixth of producing).
 class StagedMessages(Settings):
     """Arrow files of rows on their way to a topic; `type` is how messages are encoded."""
 
@@ -65,6 +64,8 @@ class StagedMessages(Settings):
                 raise UnknownColumn(
                     name, relation=f"The rows of export {export}", known=values.names, key="destination.key"
                 )
+        # Keys are JSON whatever the values are: with a schema's id in them, each new version would move every key to
+        # another partition.
         keys = pa.schema([values.field(name) for name in self.key])
         Ndjson().check_schema(keys, export=export)
         if self.type == "avro":

@@ -2,10 +2,8 @@
 
 Belongs here: compressed bytes. Not here: the text in them (`csv.py`, `ndjson.py`).
 
-A key of its own, since `compression: zstd` is every export's default, and has always meant Parquet alone: files of
-before keep their bytes. Readers look at a file's first bytes, which no UTF-8 text begins with, and need no setting:
-windows of before and after the key are read alike. A file is one gzip member or one zstd frame: some readers (Python's
-`zstandard.open`, so pandas) stop at the end of the first frame and would lose rows without a word.
+Readers look at a file's first bytes, which no UTF-8 text begins with, and need no setting: windows of before and after
+the key are read alike.
 """
 
 from __future__ import annotations
@@ -23,6 +21,8 @@ import pyarrow as pa
 from rivet_resources.errors import PartCorrupt
 
 TextCodec = Literal["gzip", "zstd"]
+# A key of its own, since `compression: zstd` is every export's default, and has always meant Parquet alone: files of
+# before keep their bytes.
 EXTENSIONS = {None: "", "gzip": ".gz", "zstd": ".zst"}
 GZIP_LEVEL = 6
 # As manifests name them. 1 is the level of Arrow's streams, which take no other.
@@ -47,10 +47,8 @@ class Compressor:
         )
 
     def write(self, content: bytes | memoryview) -> int:
-        """Append; the bytes in the file, exact once they may have come to the limit.
-
-        What the codec holds back is pushed out only then: each push costs some compression.
-        """
+        """Append; the bytes in the file, exact once they may have come to the limit."""
+        # What the codec holds back is pushed out only then: each push costs some compression.
         self._stream.write(content)
         self._held += len(content)
         if self._limit is not None and self._file.tell() + self._held >= self._limit:
@@ -60,6 +58,8 @@ class Compressor:
 
     def finish(self) -> None:
         """Write the end of the stream; the file stays open."""
+        # A file is one gzip member or one zstd frame: some readers (Python's `zstandard.open`, so pandas) stop at the
+        # end of the first frame and would lose rows without a word.
         self._stream.close()
         self._own.close()
 

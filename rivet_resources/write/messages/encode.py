@@ -4,9 +4,6 @@ Belongs here: what a row becomes. Not here: cells (`write/formats/avro_cells.py`
 `protobuf_cells.py`), schema ids (`schema_registry/`), brokers. Source of the wire format: Confluent documentation,
 "Schema Registry Serializer and Deserializer Overview", "Wire format": a zero byte, the schema's id in four bytes, of
 Protobuf the path to the message, the value.
-
-A key is a JSON object of the key columns, without a schema id: an id in it would move every key to another partition
-with each new version of the schema, and the order of a row's changes with it (decided 2026-11).
 """
 
 from __future__ import annotations
@@ -67,17 +64,23 @@ class RowEncoding:
             values,
             common,
             _headers(rows, common),
+            # A truncate concerns the rows of every partition, so its message goes to each of them.
             is_truncate.to_pylist() if pc.any(is_truncate).as_py() else None,
+            # Kept with the window's record, so that a drain can prove that it goes on behind what the topic has.
             pc.max(rows.column(POS.name)).as_py(),
         )
 
     def _keys(self, rows: pa.RecordBatch, is_truncate: pa.Array | None) -> pa.Array | None:
         """Spell keys; a truncate has none."""
+        # A key is a JSON object of the key columns, without a schema id: an id in it would move every key to another
+        # partition with each new version of the schema, and the order of a row's changes with it (decided 2026-11).
         if not self.key:
             return None
         cells = rows.select(list(self.key))
         for name, column in zip(self.key, cells.columns, strict=True):
             missing = column.is_null() if is_truncate is None else pc.and_not(column.is_null(), is_truncate)
+            # Refused and not sent without: such a message goes to any partition, behind or before the changes of its
+            # own row.
             if pc.any(missing).as_py():
                 raise ValueDoesNotFit(
                     f"Key column {name} holds NULL, and messages with such a key have no row they are about. Name "
@@ -116,7 +119,8 @@ def spelling(encoding: Encoding, registered: RegisteredSchema | None) -> Callabl
     if encoding == "protobuf":
         assert registered is not None, "the configuration refuses such messages without a registry"
         numbers = registered.numbers or {}
-        first = head + b"\0"  # the path to the message: the first of its text
+        # The path to the message: the first of its text.
+        first = head + b"\0"
         return lambda schema: lambda batch: protobuf_cells.render_rows(batch, first, numbers)
     if encoding == "avro":
         return lambda schema: lambda batch: avro_cells.render_rows(batch, head)

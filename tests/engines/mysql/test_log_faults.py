@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pymysql
 import pytest
 
+from rivet_resources.conformance.lines import Lines, hang_up, listening
 from rivet_resources.contracts.change_log import Position
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition, place_of
 from rivet_resources.errors import LogBusy, LogRefused, PositionLost, SourceAuth, SourceLost, SourcePermission
@@ -21,7 +22,6 @@ from tests import room
 from tests.engines.mysql.changes import log, run, window
 from tests.servers import mysql as servers_mysql
 from tests.servers.binlog import BinlogServer, serving
-from tests.servers.listening import Lines, hang_up, listening
 from tests.servers.mysql import connection
 
 pytestmark = pytest.mark.matrix

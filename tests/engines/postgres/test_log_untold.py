@@ -217,6 +217,16 @@ def test_values_changed_by_a_using_after_some_windows_are_refused(database: str)
     refused(database, "later", first, "t", "the rows of t were written anew")
 
 
+def test_using_behind_a_truncate_is_refused(database: str) -> None:
+    """The truncate is in the log and explains the new storage, but not the values of the rows that came after it."""
+    start = begun(database, "behind", "t")
+    run(
+        database, "TRUNCATE t", "INSERT INTO t VALUES (5, 'e')", "ALTER TABLE t ALTER COLUMN v TYPE text USING v || '!'"
+    )
+    run(database, "INSERT INTO t VALUES (6, 'f')")
+    refused(database, "behind", start, "t", "the rows of t were written anew by an ALTER TABLE")
+
+
 def test_type_changed_with_all_rows_is_told_and_followed(database: str) -> None:
     """int to bigint writes a table anew and mostly changes nothing: nobody can know, so people are told."""
     run(database, "CREATE TABLE n (id int PRIMARY KEY, v int)", "INSERT INTO n VALUES (1, 1)")
@@ -238,6 +248,16 @@ HARMLESS_REWRITES = {
     "a column that is empty": ("ALTER TABLE t ADD COLUMN e int", "VACUUM FULL t"),
     "another collation": ('ALTER TABLE t ALTER COLUMN v TYPE text COLLATE "C"',),
     "truncated and filled": ("TRUNCATE t", "INSERT INTO t VALUES (5, 'e')"),
+    "using, then truncated": (
+        "ALTER TABLE t ALTER COLUMN v TYPE text USING v || '!'",
+        "TRUNCATE t",
+        "INSERT INTO t VALUES (5, 'e')",
+    ),
+    "truncated, then using of no row": (
+        "TRUNCATE t",
+        "ALTER TABLE t ALTER COLUMN v TYPE text USING v || '!'",
+        "INSERT INTO t VALUES (5, 'e')",
+    ),
 }
 
 

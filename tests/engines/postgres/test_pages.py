@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from rivet_resources.conformance.lines import Lines, hang_up, listening
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.engines.postgres import errors as postgres_errors
@@ -29,7 +30,6 @@ from rivet_resources.errors import (
     UnknownTable,
 )
 from tests.engines.postgres.reads import EAGER, READERS, chunk_for, pages, rules, run, session, whole
-from tests.servers.listening import Lines, hang_up, listening
 
 
 def describe(planning: PostgresSession, table: str = "t") -> Relation:

@@ -161,5 +161,5 @@ def test_every_session_is_pinned_before_it_asks_anything(fresh_sqlserver: str):
         pinned = next(batch for batch in tds.seen(fresh_sqlserver) if batch.startswith("SET DATEFORMAT ymd"))
 
     assert all(
-        word in pinned for word in ("SET XACT_ABORT ON", "SET LOCK_TIMEOUT -1", "SET CONTEXT_INFO 0x72697665743a")
+        word in pinned for word in ("SET XACT_ABORT OFF", "SET LOCK_TIMEOUT -1", "SET CONTEXT_INFO 0x72697665743a")
     )

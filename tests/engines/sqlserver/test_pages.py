@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rivet_resources.contracts.settings import Tuning, pace
+from rivet_resources.engines.sqlserver import driver
 from rivet_resources.errors import SourceLost, StatementTimeout
 from tests.emulators.tds import server as tds
 from tests.engines.sqlserver.reads import chunk_for, column, describe, pages, read, rules, session, small_pages
@@ -163,6 +164,36 @@ def test_a_line_cut_inside_one_instant_starts_the_chunk_over(twenty: str):
 
     with pytest.raises(SourceLost):
         list(pages(twenty, relation, chunk, speed=small_pages(8)))
+
+
+@emulated
+@pytest.mark.parametrize("is_rolled_back", [False, True])
+def test_a_page_given_up_inside_one_instant_goes_on_in_it_or_starts_over(twenty: str, is_rolled_back, monkeypatch):
+    """A smaller page is read in the transaction of the pages before; where that is gone, in no other one."""
+    with session(twenty) as opened:
+        relation = opened.describe(table="t", query=None, params={}, rules=rules())
+        (chunk,) = opened.chunks(relation)
+    execute = driver.execute
+
+    def ending(connection, statement, *, timeout):
+        """Stand in for a server that ends the transaction with the statement, as SET XACT_ABORT ON would have it."""
+        try:
+            return execute(connection, statement, timeout=timeout)
+        except driver.DriverRefused:
+            if is_rolled_back:
+                execute(connection, "IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION", timeout=timeout)
+            raise
+
+    monkeypatch.setattr(driver, "execute", ending)
+    hasty = pace(Tuning(profile="fast", batch_size=8, max_retries=0, statement_timeout_s=1), None)
+    tds.fault(twenty, match=PAGE, skip=1, delay_seconds=20)
+
+    if is_rolled_back:
+        with pytest.raises(SourceLost, match="starts over"):
+            list(pages(twenty, relation, chunk, speed=hasty))
+    else:
+        ids = [value for page in pages(twenty, relation, chunk, speed=hasty) for value in column(page.table, "id")]
+        assert ids == list(range(1, 21))
 
 
 @emulated

@@ -62,7 +62,16 @@ def test_slot_is_judged_by_what_the_server_says_then_by_the_budget(status, budge
     verdict = slot_verdict(Lag(held_bytes=5, budget=budget, facts={"wal_status": status} if status else {}))
 
     assert expected == verdict.level
-    assert 5 == verdict.observed
+    assert (budget or 0.0) == verdict.observed
+    assert verdict.text.startswith("5 bytes kept")
+
+
+def test_slot_budget_is_plotted_beside_its_limit_in_one_unit() -> None:
+    """A share beside a share; bytes are in the text."""
+    verdict = slot_verdict(Lag(held_bytes=5_000_000, budget=0.25))
+
+    assert (verdict.observed, verdict.threshold) == (0.25, 0.8)
+    assert "5,000,000 bytes kept" in verdict.text
 
 
 def test_lost_slot_asks_for_a_snapshot_and_not_for_more_drains():

@@ -387,7 +387,7 @@ def test_a_table_altered_inside_a_window_has_parts_of_both_schemas(bench: Bench)
 
 
 STEPS = ["begin", "begun", "copy", "parts", "manifest", "success", "cursor", "acknowledge", "metrics"]
-LATER = ["read", "part", "staged", *STEPS[3:], "checkpoint", "source", "acknowledged"]
+LATER = ["read", "admitted", "part", "staged", *STEPS[3:], "checkpoint", "source", "acknowledged"]
 
 
 @pytest.mark.parametrize("fatal", STEPS)

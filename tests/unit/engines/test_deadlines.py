@@ -11,8 +11,8 @@ from contextlib import closing, suppress
 
 import pytest
 
+from rivet_resources.conformance.lines import listening
 from rivet_resources.deadlines import Silent, deadline, forget, hang_up, opened_lines, patience_seconds
-from tests.servers.listening import listening
 
 SOON, LATER, BOUND = 0.05, 0.3, 10.0
 

@@ -340,6 +340,30 @@ def test_plan_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     assert 0o600 == (tmp_path / "plan.json").stat().st_mode & 0o777
 
 
+def test_plan_written_over_a_readable_file_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    """The old file's mode goes with it, and nothing is left beside."""
+    path = tmp_path / "plan.json"
+    path.write_text("{}")
+    path.chmod(0o644)
+
+    plan_artefact.write(path, SEALED)
+
+    assert 0o600 == path.stat().st_mode & 0o777
+    assert [path] == list(tmp_path.iterdir())
+
+
+def test_plan_goes_through_a_link_to_where_it_leads(tmp_path: Path) -> None:
+    """As /dev/stdout is one: it stays."""
+    path, link = tmp_path / "plan.json", tmp_path / "out"
+    path.touch()
+    link.symlink_to(path)
+
+    plan_artefact.write(link, SEALED)
+
+    assert link.is_symlink()
+    assert plan_artefact.read(path) == plan_artefact.read(link)
+
+
 @pytest.mark.parametrize("path", leaves(SEALED), ids=lambda path: ".".join(map(str, path)))
 def test_plan_changed_at_any_field_is_refused(path: tuple[Any, ...], tmp_path: Path) -> None:
     """No field of the file, the seal among them, can be edited without being noticed."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rivet_resources.conformance.lines import END_SECONDS
 from rivet_resources.schema_registry.client import MOST_BYTES, HttpSchemaRegistry
 from rivet_resources.schema_registry.errors import (
     SchemaRegistryAuth,
@@ -18,7 +19,6 @@ from rivet_resources.schema_registry.errors import (
     SchemaRegistryError,
     SchemaRegistryUnreachable,
 )
-from tests.servers.listening import END_SECONDS
 from tests.servers.registries import scripted_registry
 
 PASSWORD = "hunter2 secret"

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from rivet_resources.conformance.lines import Proxy, proxied
 from rivet_resources.contracts.parts import ChunkResult, Measures
 from rivet_resources.errors import StateError, WindowBusy, WindowTaken
 from rivet_resources.state import database, leases
@@ -31,7 +32,6 @@ from rivet_resources.state.process import Process, is_alive, this_process
 from rivet_resources.state.runs import RunRecord, export_metrics
 from rivet_resources.state.store import State, default_url, open_state
 from tests import processes
-from tests.servers.listening import Proxy, proxied
 
 pytestmark = pytest.mark.xdist_group("processes")  # one worker starts one fork server
 

@@ -25,11 +25,13 @@ import pyarrow as pa
 from rivet_resources.engines.datagen.rows import PATTERNS, Numbers, Recipe, numbers, records
 
 POOL = 10_000
-INSERTS, UPDATES = 60, 90  # of 100: rolls below 60 insert, below 90 update
+# Of 100 rolls: those below 60 insert, those below 90 update, the others delete.
+INSERTS, UPDATES = 60, 90
 INSERT, UPDATE, DELETE = 0, 1, 2
 REVISION = "revision"
 EVENTS_PER_HASH = 8
-REPLAYED = 200_000  # events gone through at once on the way to a position
+# Events gone through at once on the way to a position.
+REPLAYED = 200_000
 
 Entry = tuple[int, int, int]  # a live row: the events that made it and its newest record, how often it was updated
 Event = tuple[int, int, int, int, int, int]  # operation, then the entry after it, then record and revision before it
@@ -40,6 +42,8 @@ def rolls(recipe: Recipe, events: range) -> tuple[list[int], list[int]]:
     base = blake2b(f"{recipe.seed}\0{recipe.pattern}\0changes\0".encode(), digest_size=8 * EVENTS_PER_HASH)
     first, last = events.start // EVENTS_PER_HASH, -(-events.stop // EVENTS_PER_HASH)
     digests = []
+    # A hash of its own for every eight events, and none that follows from the one before: rolls are the same
+    # wherever a drain is cut.
     for number in range(first, last):
         block = base.copy()
         block.update(number.to_bytes(8, "little"))
@@ -63,6 +67,7 @@ class Cycles:
 
     def go_to(self, n: int) -> None:
         """Go through the events up to n without making a row."""
+        # The pool can only be made forwards, so an earlier place means from the beginning.
         if n < self.n:
             self.n, self.pool, self._owes_insert = 0, [], False
         while self.n < n:
@@ -79,6 +84,8 @@ class Cycles:
                 told.append((INSERT, n, n, 0, n, 0))
                 self._owes_insert = False
                 continue
+            # The high half of a product, as in `rows.Draws.below`: 32 bits spread over the pool without a
+            # remainder.
             place = (spot * size) >> 32
             born, record, revision = pool[place]
             if INSERTS <= kind < UPDATES:
@@ -107,8 +114,10 @@ def images(recipe: Recipe, born: Numbers, record: Numbers, revision: Numbers) ->
     made = records(recipe, record)
     columns = dict(zip(made.schema.names, made.columns, strict=True))
     custom = dict(recipe.custom)
+    # What tells a row stays over its updates; a custom field under that name is the same in every row anyway.
     kept = [name for name in (PATTERNS[recipe.pattern].identity, *numbers(recipe)) if name not in custom]
     older: npt.NDArray[np.bool_] = born != record
+    # Inserts, most of the rows, are their own record: only the others are made a second time.
     if older.any():
         origin = records(recipe, born[older])
         places = np.arange(len(born))

@@ -83,6 +83,7 @@ class EmptySession(DatagenSession):
         self, relation: Relation, *, where: str = "", order_by: tuple[str, ...] = (), pieces: int = 1
     ) -> tuple[Chunk, ...]:
         """Return one chunk without rows."""
+        # A chunk without rows is a window all the same, so the first copy has its manifest.
         return (Chunk(index=0, reader="blocks", relation=relation.sql, blocks=(0, 0), identity="n[0,0)"),)
 
 
@@ -135,6 +136,7 @@ class DatagenLog:
         length = self._length()
         if length is None:
             raise LogSetup(NO_END)
+        # Without a seed the stream is told by its pattern alone; the seed that was drawn is kept with the position.
         made_of = f"{self.stream.pattern}\0{'' if self.stream.seed is None else self.stream.seed}"
         identity = f"datagen:{sha256(made_of.encode()).hexdigest()[:32]}"
         return Survey(
@@ -160,6 +162,7 @@ class DatagenLog:
     @contextmanager
     def handover(self) -> Iterator[EmptyCopy]:
         """Open a copy of no rows: the stream begins with an empty pool."""
+        # No row is made of it, so any seed and any clock serve.
         name = snapshot_name(self.stream.seed or 0, self.stream.clock or datetime.now(UTC))
         yield EmptyCopy(EmptySession(self.stream, snapshot=name, note=""))
 
@@ -168,6 +171,7 @@ class DatagenLog:
         recipe = self._recipe(after)
         # Every event is a transaction of its own, so a window may end behind any of them.
         first, end = number_of(after), min(number_of(upto), number_of(after) + most)
+        # Kept over the windows of a drain: going through the events again from 0 would cost more with each.
         if self._cycles is None or self._cycles.recipe != recipe:
             self._cycles = Cycles(recipe)
         self._cycles.go_to(first)
@@ -178,6 +182,7 @@ class DatagenLog:
         bucket, step = TokenBucket(rate), min(EVENTS, rate) or EVENTS
         for start in range(first, end, step):
             count = min(step, end - start)
+            # After the rows are made and before they are given on: a page of a slow stream is not shown early.
             data, special = maker.made(start, self._cycles.take(count))
             bucket.acquire(count)
             yield Changes(table, columns, data, special)
@@ -238,7 +243,9 @@ class _Maker:
         rows, special = self._rows(born, record, revision)
         envelope = [
             WORDS.take(pa.array(operation)),
+            # The position of an event is the number of the next one, as a checkpoint behind it will be.
             pa.array([f"{place:016x}" for place in (n + 1).tolist()], pa.string()),
+            # Every event is a transaction of its own, with one change.
             pa.array(np.ones(len(n), dtype=np.int64)),
             self.times(n),
             pa.nulls(len(n), ENVELOPE[4].type),

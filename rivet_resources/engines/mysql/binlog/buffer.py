@@ -54,17 +54,21 @@ class Buffer:
 
     def rewind(self, count: int) -> None:
         """Forget all events behind a mark."""
+        # What is undone has not left memory yet, as nearly always.
         if count >= self._spooled:
             del self.events[count - self._spooled :]
             return
         assert self._spool is not None
         self.events.clear()
+        # A file is cut where the first undone event was written; before event 0 that is its beginning, which has no
+        # mark.
         self._spool.seek(self._marks[count] if count and self._marks else 0)
         self._spool.truncate()
         self._spooled = count
 
     def _spill(self) -> None:
         if self._spool is None:
+            # It has no name, so it is gone with the process, however that ends.
             self._spool = tempfile.TemporaryFile(prefix="rivet-binlog-")  # noqa: SIM115 - lives as long as the group
         schemas = self._schemas = self._schemas or {}
         marks = self._marks or {}
@@ -83,6 +87,8 @@ class Buffer:
     def each(self) -> Iterator[Held]:
         """Yield the events in order, once."""
         if self._spool is not None:
+            # What is still in memory comes last. Written behind the rest, one loop gives everything in the order of
+            # the log.
             self._spill()
             schemas = list((self._schemas or {}).values())
             self._spool.seek(0)

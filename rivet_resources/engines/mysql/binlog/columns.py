@@ -42,7 +42,8 @@ def collations(session: Catalog) -> Mapping[int, str]:
     doing = "reading the collations"
     try:
         rows = session.ask(BY_APPLICABILITY, doing=doing)
-    except SourceError:  # that table has no ids on MySQL, and before MariaDB 10.10
+    except SourceError:
+        # That table has no ids on MySQL, and before MariaDB 10.10.
         rows = session.ask(BY_COLLATION, doing=doing)
     return {int(row[0]): str(row[1]) for row in rows if row[0] is not None}
 
@@ -89,12 +90,14 @@ def fits(column: Column, field: Field, charset: str) -> bool:
     arguments = ARGUMENTS.search(spelled)
     if known in AS_BYTES:
         return base == "binary" and field.length == AS_BYTES[known]
+    # The log has no display width, so tinyint(1) and tinyint are one type in it.
     if known == "tinyint(1)":
         return base == "tinyint"
     if known == "decimal":
         wanted = (str(precision), str(scale)) if arguments is None else (arguments[1], arguments[2] or "0")
         return base == "decimal" and wanted == (str(precision), str(scale))
     if known.startswith("bit") or known in ("char", "varchar", "binary", "varbinary", "datetime", "timestamp", "time"):
+        # A fraction of no digits is spelled `(0)` by one of the two and left out by the other.
         places = arguments[0] if arguments and arguments[0] != "(0)" else ""
         return (
             known == base

@@ -66,6 +66,7 @@ def unpack_events(data: bytes) -> Iterator[bytes]:
     method = fields.get(METHOD, ZSTD)
     if method not in (ZSTD, PLAIN):
         raise ValueError(f"by method {method}; only zstd, 0, is known")
+    # A stream and not the whole: a payload may open to a transaction that is larger than memory.
     raw: IO[bytes] = pa.BufferReader(memoryview(data)[at:])
     stream = raw if method == PLAIN else pa.CompressedInputStream(raw, "zstd")
     place, read = data[14:18], 0
@@ -101,6 +102,7 @@ def read_packed(data: bytes, at: int) -> tuple[int, int]:
     first = data[at]
     if first < 251:
         return first, at + 1
+    # 251 and 255 stand for no number: they raise, and the caller refuses the event.
     size = {252: 2, 253: 3, 254: 8}[first]
     return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
 
@@ -108,6 +110,7 @@ def read_packed(data: bytes, at: int) -> tuple[int, int]:
 def _exactly(stream: IO[bytes], size: int) -> bytes:
     """Read so many bytes, fewer only at the end."""
     found = stream.read(size)
+    # A decompressing stream may give fewer bytes than were asked for, in the middle too.
     while len(found) < size and (more := stream.read(size - len(found))):
         found += more
     return found

@@ -101,7 +101,8 @@ def _split(tokens: Sequence[Token], depth: int = 0) -> Iterator[list[Token]]:
 
 def _clause(tokens: list[Token], found: Altered) -> None:
     words = [token.word for token in tokens]
-    while words[:1] in (["WAIT"], ["NOWAIT"]):  # MariaDB: before the first clause, without a comma
+    # MariaDB: before the first clause, without a comma.
+    while words[:1] in (["WAIT"], ["NOWAIT"]):
         count = 2 if words[0] == "WAIT" else 1
         tokens, words = tokens[count:], words[count:]
     if not words or words[0] not in ("ADD", "CHANGE", "RENAME", "DROP"):
@@ -109,6 +110,7 @@ def _clause(tokens: list[Token], found: Altered) -> None:
     verb, rest = words[0], tokens[1:]
     is_column = bool(rest) and rest[0].word == "COLUMN"
     rest = _without(rest, "COLUMN") if is_column else rest
+    # Without the word COLUMN, RENAME means the table or one of its keys; ADD and DROP may mean either.
     if not is_column and (verb == "RENAME" or _names_no_column(rest)):
         return
     rest = _without(_without(rest, "IF", "NOT", "EXISTS"), "IF", "EXISTS")
@@ -116,6 +118,7 @@ def _clause(tokens: list[Token], found: Altered) -> None:
         _parse_added(rest, found)
     elif verb == "DROP" and rest:
         found.dropped.append(rest[0].name)
+    # CHANGE with the same name twice alters the type alone.
     elif verb == "CHANGE" and len(rest) > 1 and rest[0].name != rest[1].name:
         found.renamed.append((rest[0].name, rest[1].name))
     elif verb == "RENAME" and len(rest) > 2 and rest[1].word == "TO" and rest[0].name != rest[2].name:
@@ -147,6 +150,7 @@ def _column(definition: Sequence[Token], depth: int, found: Altered) -> None:
     if not definition:
         return
     name = definition[0].name
+    # At the definition's own depth: the words of an expression, or of a list of labels, decide nothing.
     tokens = [token for token in definition[1:] if token.depth == depth]
     words = [token.word for token in tokens]
     found.added.append(name)
@@ -154,5 +158,6 @@ def _column(definition: Sequence[Token], depth: int, found: Altered) -> None:
     has_default = any(word == "DEFAULT" and following != "NULL" for word, following in pairs)
     if has_default or ("NOT", "NULL") in pairs or FILLING & set(words):
         found.filled.append(name)
+    # Whether such a column may be NULL is a setting of the server (`TableMaps._stamps_are_explicit`).
     elif words[:1] == ["TIMESTAMP"] and "NULL" not in words:
         found.stamped.append(name)

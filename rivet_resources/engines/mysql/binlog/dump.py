@@ -23,15 +23,19 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
 
 COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID = 0x12, 0x1E
-NON_BLOCK = 1  # do not wait at the end: send the end packet
+# Do not wait at the end: send the end packet.
+NON_BLOCK = 1
 BLOCK_BYTES = 1 << 20
-CONTINUED = 0xFFFFFF  # an event of 16 MB or more goes on in the next packet
+# An event of 16 MB or more goes on in the next packet.
+CONTINUED = 0xFFFFFF
 SHORTEST_LONG_VALUE = 9
 ROTATE, FORMAT = 4, 15
 CHECKED_ANYHOW = frozenset({ROTATE, FORMAT})
 NO_CHECKSUM, CRC32 = 0, 1
-RESIDUE = 0x2144DF1C  # the CRC32 of anything with its own CRC32 behind it
-PADDING = bytes(6)  # behind what was read, so that the first bytes of any packet can be looked at
+# The CRC32 of anything with its own CRC32 behind it.
+RESIDUE = 0x2144DF1C
+# Behind what was read, so that the first bytes of any packet can be looked at without asking how many there are.
+PADDING = bytes(6)
 # Files written under another binlog_checksum than today's are readable too, so the literal, not the server's setting.
 # Capability 4: GTID events arrive as they are, not rewritten for old replicas. No semi-sync: nobody here acknowledges.
 ANNOUNCE = (
@@ -71,16 +75,16 @@ def _announce(connection: Connection[Any]) -> None:
 def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
     """Yield events to the end of the log, each with its packet's first byte before it and without its checksum.
 
-    Packets are cut out of large reads and checked where they lie: a read, or a copy, for each would cost more than
-    decoding it. One loop for all of it, as it runs some five times for a transaction of one row.
-
     Raises:
         pymysql.err.MySQLError: what the server says instead of an event.
         SourceLost: the line closed before the end packet.
         LogRefused: a checksum is wrong, or of a kind that we do not know.
     """
+    # Taken for checked until the first format event says how its file is written.
     has_checksum, buffer, start, parts = True, PADDING, 0, list[bytes]()
     head = struct.Struct("<IB4xB").unpack_from  # length and number of the packet, whether it is an event, its type
+    # Packets are cut out of large reads and checked where they lie: a read, or a copy, for each would cost more than
+    # decoding it. One loop for all of it, as it runs some five times for a transaction of one row.
     while True:
         end, view = len(buffer) - len(PADDING), memoryview(buffer)
         while end - start >= 4:
@@ -88,6 +92,7 @@ def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
             size = length & CONTINUED
             behind = start + 4 + size
             if behind > end:
+                # The rest of this packet has not arrived: what there is stays, and more is read behind it.
                 break
             at, start = start + 4, behind
             if size == CONTINUED or parts:
@@ -104,7 +109,8 @@ def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
                 if (event := _check_packet(packet, has_checksum, where)) is None:
                     return
                 yield event
-            elif status or kind in CHECKED_ANYHOW:  # whose checksums do not follow the file's setting
+            # Their checksums do not follow the file's setting.
+            elif status or kind in CHECKED_ANYHOW:
                 packet = buffer[at:behind]
                 if not status and kind == FORMAT:
                     has_checksum = _is_checked(packet)
@@ -112,6 +118,7 @@ def events(connection: Connection[Any], *, where: str) -> Iterator[bytes]:
                     return
                 yield event
             elif has_checksum:
+                # Over the checksum too, which makes the sum a constant: nothing has to be cut off or copied first.
                 if crc32(view[at + 1 : behind]) != RESIDUE:
                     raise _damage(buffer[at:behind], where)
                 yield buffer[at : behind - 4]
@@ -131,10 +138,12 @@ def _check_packet(packet: bytes, has_checksum: bool, where: str) -> bytes | None
         return None
     if packet[0]:
         err.raise_mysql_exception(packet)
-    if packet[5] == FORMAT:  # it always has room for a checksum, and a byte that says which kind the file has
+    # It always has room for a checksum, and a byte that says which kind the file has.
+    if packet[5] == FORMAT:
         return packet[:-5]
     is_whole = crc32(memoryview(packet)[1:]) == RESIDUE
-    if packet[5] == ROTATE:  # the one that begins a dump is made up, before we know how the file is written
+    # The one that begins a dump is made up, before we know how the file is written.
+    if packet[5] == ROTATE:
         return packet[:-4] if is_whole else packet
     if has_checksum and not is_whole:
         raise _damage(packet, where)
@@ -164,6 +173,8 @@ def _more(connection: Connection[Any], rest: bytes, where: str) -> bytes:
     """Wait for bytes: whatever is there, or at once as many as a long packet still lacks."""
     lacking = int.from_bytes(rest[:3], "little") + 4 - len(rest) if len(rest) >= 4 else 0
     try:
+        # At once: with reads of one block, what has arrived of a long packet would be copied again for each of
+        # them.
         if lacking > BLOCK_BYTES:
             found: bytes = connection._rfile.read(lacking)
         else:

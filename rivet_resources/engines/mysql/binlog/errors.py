@@ -57,6 +57,7 @@ def log_fault(error: BaseException, *, at: str, user: str = "", secrets: Sequenc
         return error
     code, said = code_of(error), clean(error, secrets=secrets)
     doing = f"reading the binary log from {at}"
+    # MariaDB has a number of its own for it, MySQL says it in a text of 1236.
     if code == SAME_ID or (code == FATAL and SAME_READER.search(said)):
         return LogBusy(
             f"While {doing}: MySQL said: {said} ({code}). Another reader has this server id, and the server ends one "
@@ -66,6 +67,8 @@ def log_fault(error: BaseException, *, at: str, user: str = "", secrets: Sequenc
         for words, kind, advice in TEXTS:
             if words in said.lower():
                 return kind(f"While {doing}: MySQL said: {said} ({code}). {advice}")
+        # A text that is not in the table may pass: nothing was acknowledged, and the next try begins at the same
+        # place.
         return SourceLost(f"While {doing}: MySQL said: {said} ({code}). The source may answer later; run again.")
     if code == DENIED:
         return permission(doing, said, user)

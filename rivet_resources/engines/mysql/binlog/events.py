@@ -157,7 +157,8 @@ def _table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
     schema, table, at = table_name(data)
     count, at = read_packed(data, at)
     types = list(data[at : at + count])
-    if not 0 < len(types) == count <= MOST_COLUMNS:  # a row of no column would be read for ever
+    # A row of no column would be read for ever.
+    if not 0 < len(types) == count <= MOST_COLUMNS:
         raise malformed_bytes("A table map")
     size, at = read_packed(data, at + count)
     meta = _meta(data[at : at + size], types)
@@ -179,6 +180,7 @@ def _table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
     shown = given.get(12)
     fields = tuple(
         Field(
+            # Without names nothing can be matched; `TableMaps.schema_of` refuses the map where the table is ours.
             name=names[i] if names else f"@{i + 1}",
             type=kind,
             meta=meta[i],
@@ -191,6 +193,7 @@ def _table_map(data: bytes, *, is_mariadb: bool) -> TableMap:
         )
         for i, kind in enumerate(types)
     )
+    # A key with prefixes lists place and length by turns.
     key = tuple(_numbers(given.get(8, b""))) or tuple(_numbers(given.get(9, b""))[::2])
     return TableMap(schema, table, fields, key, has_names=bool(names))
 
@@ -329,11 +332,13 @@ def mysql_gtid(data: bytes) -> tuple[Gtid | None, int]:
     if len(data) >= HEADER + GTID_OF_MYSQL.size:
         _, source, number, immediate = GTID_OF_MYSQL.unpack_from(data, HEADER)
         committed = immediate & LOW_55
-        if immediate >> 55 & 1:  # relayed: this server's own commit, then the first one's
+        # Relayed: this server's own commit, then the first one's.
+        if immediate >> 55 & 1:
             committed = int.from_bytes(data[RELAYED : RELAYED + 7], "little") & LOW_55
     elif len(data) < SHORTEST_GTID:
         raise malformed_bytes("A GTID")
-    else:  # MySQL 5.7 says no times
+    # MySQL 5.7 says no times.
+    else:
         _, source, number = struct.unpack_from("<B16sQ", data, HEADER)
     return (source, number) if data[5] == GTID else None, committed
 

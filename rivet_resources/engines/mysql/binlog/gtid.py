@@ -44,6 +44,8 @@ class MySqlSet:
                 continue
             source, *ranges = entry.split(":")
             matches = [INTERVAL.fullmatch(each) for each in ranges]
+            # A tag is a word among the ranges. Passing it over would tell the server that transactions were read
+            # which were not.
             if not UUID_TEXT.fullmatch(source) or not ranges or None in matches:
                 raise ValueError(f"{entry!r} is not uuid:number-number")
             for match in matches:
@@ -59,6 +61,8 @@ class MySqlSet:
         known = sorted([*self.intervals.get(uuid, []), [first, last]])
         merged = [known[0]]
         for low, high in known[1:]:
+            # Neighbours are joined, or the set would grow by an interval with each transaction, and be as long as
+            # the log.
             if low <= merged[-1][1] + 1:
                 merged[-1][1] = max(merged[-1][1], high)
             else:

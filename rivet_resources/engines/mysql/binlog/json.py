@@ -35,6 +35,7 @@ def json_text(data: bytes) -> str:
     if not data:
         return "null"
     try:
+        # A value has one byte at least, and a text's bytes are counted besides: more than this no server writes.
         return _value(data[0], data, 1, [2 * len(data)])
     except (IndexError, struct.error, KeyError, UnicodeDecodeError, RecursionError):
         raise LogRefused(
@@ -81,6 +82,7 @@ def _bytes(data: bytes, start: int, size: int, left: list[int]) -> bytes:
 def _length(data: bytes, at: int) -> tuple[int, int]:
     """Read a length of seven bits a byte."""
     size = 0
+    # Five times seven bits hold every length of 32 bits; a sixth byte is damage.
     for i in range(5):
         byte = data[at + i]
         size |= (byte & 0x7F) << (7 * i)
@@ -120,6 +122,7 @@ def _array(data: bytes, base: int, left: list[int], *, is_large: bool) -> str:
 
 def _entry(data: bytes, base: int, at: int, width: int, left: list[int]) -> str:
     kind = data[at]
+    # Small numbers stand where the offset would; how small is small depends on the container's width.
     if kind in (INLINE_LARGE if width == 4 else INLINE):
         return _value(kind, data, at + 1, left)
     return _value(kind, data, base + _number(data, at + 1, width), left)

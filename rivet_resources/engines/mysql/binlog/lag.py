@@ -35,13 +35,15 @@ def lag(
         return Lag(facts=facts)
     place = place_of(at)
     names = [name for name, _ in files]
+    # Purged, with what we have not read: the whole budget is gone, whatever the file's age was.
     if place.file not in names:
         return Lag(facts={**facts, "is_purged": True}, budget=1.0)
     ours = names.index(place.file)
     unread = max(0, files[ours][1] - place.offset) + sum(size for _, size in files[ours + 1 :])
     return Lag(
         unread_bytes=unread,
-        held_bytes=0,  # the server keeps nothing for us: it purges by age
+        # The server keeps nothing for us: it purges by age.
+        held_bytes=0,
         seconds=seconds_unread(unread, at, seen),
         budget=_budget(at, settings, now, is_newest=ours == len(files) - 1),
         facts={**facts, "our_file": place.file, "files_behind": len(files) - 1 - ours},
@@ -51,6 +53,7 @@ def lag(
 def _budget(at: Position, settings: Mapping[str, str], now: float, *, is_newest: bool) -> float | None:
     """Return the share of the retention that is used; a file's birth stands for its end, so it is rather too large."""
     kept = retention_seconds(settings)
+    # The file that is being written is never purged.
     if is_newest or not kept:
         return 0.0
     born = at.more.get("born", "")

@@ -53,8 +53,10 @@ from rivet_resources.engines.mysql.session import MySqlSession
 from rivet_resources.engines.shared.unread import DatedSurvey
 from rivet_resources.errors import LogBusy, LogSetup, PositionLost, SourceLost
 
-LOCK_SECONDS = 2  # a server frees the lock of a closed connection a moment later
-FARTHEST = (1 << 32) - 1  # offset that the dump command can name
+# A server frees the lock of a closed connection a moment later.
+LOCK_SECONDS = 2
+# The offset has four bytes in the dump command.
+FARTHEST = (1 << 32) - 1
 # MySQL shows its log's end a moment before a dump may read it (sync_binlog); so long we ask again.
 UNRELEASED_SECONDS, PAUSE_SECONDS = 10.0, 0.05
 
@@ -129,6 +131,7 @@ class MySqlLog:
 
     def survey(self) -> Survey:
         """Take the lock, and look at who the server is and which files it has: two statements."""
+        # Before the question: an age that is reckoned from here is rather too large than too small.
         asked_at = time.monotonic()
         self._look()
         self._list()
@@ -176,7 +179,8 @@ class MySqlLog:
         position = place.position({"gtid": gtids, "identity": self.identity})
         windows = self._restart(position)
         try:
-            next(windows.groups.each(), None)  # asks for the file's birth, and proves that we may read
+            # Asks for the file's birth, and proves that we may read.
+            next(windows.groups.each(), None)
         except (pymysql.MySQLError, OSError) as error:
             self._end_dump()
             raise self._fault(error, str(place)) from None
@@ -186,6 +190,7 @@ class MySqlLog:
     def _now(self) -> tuple[BinlogPosition, str]:
         """Read the log's end and its GTIDs of one instant; MariaDB tells them apart, so until they agree."""
         place, gtids = self._status()
+        # A busy server moves on between the two statements; twenty tries find a moment in which it did not.
         for _ in range(20):
             if not self.is_mariadb:
                 break
@@ -194,12 +199,15 @@ class MySqlLog:
             if again == place:
                 return place, gtids
             place = again
+        # No set is better than one of another instant: with it a dump above 4 GiB would begin at the wrong
+        # transaction.
         return place, "" if self.is_mariadb else gtids
 
     def _status(self) -> tuple[BinlogPosition, str]:
         """Ask for the log's end; the statement was renamed in MySQL 8.2, and the old name is gone since 8.4."""
         names = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
         rows: list[tuple[str | None, ...]] = []
+        # The name that newer servers know first, on MySQL; on MariaDB the one that all of them know.
         for name in names if self.is_mariadb else reversed(names):
             try:
                 rows = rows_of(self._opened(), self._conn_params.comment + name)
@@ -240,9 +248,12 @@ class MySqlLog:
         if not self._settings:
             self._look()
         tally, target = WindowTally(most), place_of(upto)
+        # Windows mostly follow one another, and the open dump goes on; after a failed window, or a reset, it begins
+        # anew.
         if self._windows is None or self._at is None or self._at.key != after.key:
             self._windows = self._restart(after)
-        self._at = None  # until the window is whole
+        # Until the window is whole: a window that is given up in the middle leaves the dump somewhere inside it.
+        self._at = None
         windows = self._windows
         started = time.monotonic()
         while True:
@@ -252,11 +263,14 @@ class MySqlLog:
                 self._end_dump()
                 raise self._fault(error, str(windows.at)) from None
             except BaseException:
+                # Also GeneratorExit, when the drain leaves early: the server is in the middle of its answer.
                 self._end_dump()
                 raise
             if tally.is_full or windows.at.order >= target.order:
                 break
             if self._is_drained(windows, target):
+                # Up to the target there are only events that are never sent, so the window ends at the target
+                # itself, and not for ever below it.
                 windows.at = max(windows.at, target, key=lambda place: place.order)
                 break
             if time.monotonic() - started > UNRELEASED_SECONDS:
@@ -266,8 +280,11 @@ class MySqlLog:
                     f"{UNRELEASED_SECONDS:.0f} s now. Nothing behind that is taken as read; run again."
                 )
             time.sleep(PAUSE_SECONDS)
+            # From the end of the last whole group, not from the window's start: what was yielded of it is not read
+            # twice.
             windows = self._windows = self._restart(self._position(windows, windows.at))
         at = self._position(windows, windows.at, committed_us=tally.committed_us, before=after)
+        # The server has sent its end packet and answers nothing more on this connection.
         if windows.groups.is_complete:
             self._end_dump()
         self._at = at
@@ -316,6 +333,7 @@ class MySqlLog:
         connection = retry.call(lambda: connect(self._conn_params), pace=self._pace, on=SourceLost)
         self._dump = connection
         try:
+            # From the checkpoint's own file and offset wherever the command can name it: GTIDs may be switched off.
             if place.offset > FARTHEST:
                 self._start_by_gtid(connection, place, after)
             else:
@@ -332,6 +350,8 @@ class MySqlLog:
             session=lambda: MySqlSession(self._conn_params, self._opened()),
         )
         known: dict[str, list[str]] = json.loads(after.more.get("dropped", "{}"))
+        # Columns that were dropped before this position: adding one of the same name again would show old values as
+        # new.
         tables.dropped = {table: dict.fromkeys(names) for table, names in known.items()}
         memory = self._capture.memory_bytes
         events = mysql_dump.events(connection, where=self._conn_params.where)

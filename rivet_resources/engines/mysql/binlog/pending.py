@@ -47,12 +47,14 @@ class PendingEvents:
         self.size += rows.size
         self.count += len(rows.events)
         for schema, data, start, op, ordinal in rows.events:
+            # Events of one table follow one another, so the table is looked up once for each run of them.
             if schema is not self._schema:
                 self._schema, self._events = schema, self.events.setdefault(id(schema), (schema, []))[1]
             self._events.append((data, start, op, index, ordinal))
 
     def keys(self) -> list[str]:
         """Write the groups' positions as texts that sort."""
+        # A file's number is written once, not for each of a hundred thousand groups.
         fronts = {file: BinlogPosition(file, 0).key[:8] for file in {file for file, _ in self.ends}}
         return [f"{fronts[file]}{offset:016x}" for file, offset in self.ends]
 
@@ -65,6 +67,7 @@ class PendingEvents:
         rest = PendingEvents(self.ends[taken:], self.committed[taken:], self.gtids[taken:])
         rest.truncated = {index - taken: schema for index, schema in self.truncated.items() if index >= taken}
         for number, (schema, events) in self.events.items():
+            # Events stand in the order of their groups, so the first to keep is found by halving.
             first = first_behind(events, taken)
             if first == len(events):
                 continue

@@ -40,6 +40,7 @@ class BinlogPosition(NamedTuple):
     @property
     def order(self) -> tuple[int, int]:
         """Return what is larger the later the place is, on one server."""
+        # By number: behind binlog.999999 comes binlog.1000000, which sorts before it as a text.
         return _number(self.file), self.offset
 
     @property
@@ -61,6 +62,7 @@ def place_of(position: Position) -> BinlogPosition:
     Raises:
         CheckpointUnusable: it is not `file:offset`.
     """
+    # At the last colon: a file's name may have one.
     file, _, offset = position.text.rpartition(":")
     if position.type != "MysqlBinlog" or not NUMBER.fullmatch(file) or not offset.isdecimal():
         raise CheckpointUnusable(

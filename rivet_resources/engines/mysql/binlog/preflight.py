@@ -45,7 +45,8 @@ SELECT COUNT(*) FROM (SELECT 1 FROM information_schema.statistics
 WHERE table_schema = {schema} AND table_name = {name} AND non_unique = 0
 GROUP BY index_name HAVING SUM(nullable = 'YES') = 0) AS keys_of"""
 VERSION = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_native_foreign_keys')"
-CASCADES_LOGGED = (9, 6)  # MySQL's own: foreign keys became the server's business, and their changes are logged
+# Of MySQL: from here on foreign keys are the server's business, and their changes are logged.
+CASCADES_LOGGED = (9, 6)
 FOREIGN_KEY = re.compile(r"(?is)CONSTRAINT (`(?:[^`]|``)+`) FOREIGN KEY[^\n]*")
 
 
@@ -97,8 +98,10 @@ def cascading(ask: Ask, capture: Capture, *, database: str) -> Iterator[Finding]
         try:
             rows = ask(f"SHOW CREATE TABLE {quote(schema or database)}.{quote(name)}")
         except SourceLost:
+            # A line that broke is no missing right, and must not pass for one.
             raise
-        except SourceError:  # not there, or not to be read: the first copy says so
+        except SourceError:
+            # Not there, or not to be read: the first copy says so.
             continue
         told = [match for match in FOREIGN_KEY.finditer(str(rows[0][1])) if has_cascades(match[0])]
         if told:
@@ -119,6 +122,7 @@ def hides_cascades(ask: Ask) -> bool:
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     if "mariadb" in version.lower() or numbers < CASCADES_LOGGED:
         return True
+    # From 9.6 on it depends on whose foreign keys they are: InnoDB's own still leave nothing in the log.
     return shown.get("innodb_native_foreign_keys", "OFF").upper() in ("ON", "1")
 
 
@@ -168,7 +172,8 @@ def _replica(ask: Ask, shown: Mapping[str, str]) -> tuple[Finding, ...]:
             if not ask(statement):
                 return (Finding(name, "ok", f"{name} is OFF, and the server is no replica"),)
             return (Finding(name, "fail", f"{name} is OFF: what this replica replays is not in its log", fix),)
-        except SourceError:  # the other product's name, or no right to ask
+        except SourceError:
+            # The other product's name, or no right to ask.
             continue
     return (Finding(name, "warn", f"{name} is OFF, and we may not ask whether the server is a replica", fix),)
 
@@ -197,6 +202,7 @@ def _quote_user(ask: Ask) -> str:
 def _proxy(ask: Ask, shown: Mapping[str, str]) -> tuple[Finding, ...]:
     """Find what stands between: a proxy serves statements from several connections, and a dump from none."""
     words = f"{shown.get('version_comment', '')} {shown.get('version', '')} {shown.get('proxy_version', '')}"
+    # Three times: one that pools connections may give the same one twice.
     numbers = {ask("SELECT CONNECTION_ID()")[0][0] for _ in range(3)}
     is_between = bool(PROXIES.search(words)) or ("proxy_version" in shown and bool(shown["proxy_version"]))
     if is_between or len(numbers) > 1:

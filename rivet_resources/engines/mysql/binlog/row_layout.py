@@ -101,6 +101,8 @@ def little(buffer: Bytes, at: Integers, size: int) -> Integers:
     if size == 1:
         return buffer[at].astype(np.int64)
     width = 2 if size == 2 else 4 if size <= 4 else 8
+    # Three bytes, and five to seven, are read as the next wider number and cut; the reads past the last row's end
+    # fall on `PADDING`.
     found = _words(buffer, f"<u{width}", at).astype(np.int64)
     return found if size == width else found & ((1 << 8 * size) - 1)
 
@@ -144,6 +146,8 @@ class RowLayout:
         self.columns: list[tuple[int, int, int | None]] = []  # of each column: stretch, distance, which of the lengths
         self.ends: list[tuple[int, int]] = []  # of each stretch: its last column, and that one's distance
         self.never = np.zeros(self.bitmap, np.uint8)  # bits of columns that are never NULL
+        # Columns of a fixed width that are never NULL only add to the distance; each other one begins a new
+        # stretch.
         stretch, distance, variable = 0, 0, 0
         for i, (field, width) in enumerate(zip(fields, self.widths, strict=True)):
             self.columns.append((stretch, distance + self.prefixes[i], variable if width is None else None))
@@ -168,6 +172,7 @@ class RowLayout:
         """
         bitmap = [buffer[at + i] & self.used[i] for i in range(self.bitmap)]
         has_nulls = [bool(part.any()) for part in bitmap]
+        # The rows may lie otherwise than the stretches assume, so none of the places found so far can be trusted.
         if any(has and (part & never).any() for has, part, never in zip(has_nulls, bitmap, self.never, strict=True)):
             raise NullInNotNull
         at = at + self.bitmap
@@ -183,6 +188,7 @@ class RowLayout:
                 size: Integers | int = length + (distance + head)
             else:
                 length, size = width, distance + width
+            # A NULL has no bytes in a row, not even those of its length.
             if has_nulls[i >> 3] and (null := (bitmap[i >> 3] >> (i & 7)) & 1 == 1).any():
                 size = np.where(null, distance, size)
                 length = np.where(null, 0, length)

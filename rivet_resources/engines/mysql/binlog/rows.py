@@ -62,6 +62,8 @@ def rows_of(events: Sequence[RowsEvent], layout: RowLayout, *, key: Sequence[int
     try:
         walked = _walk(events, layout)
     except NullInNotNull:
+        # Once more, with every column taken for one that may be NULL: more stretches, so it is slower and not the
+        # way to begin.
         layout = RowLayout(layout.fields, all_nullable=True)
         walked = _walk(events, layout)
     op = _column(events, 2)[walked.event].astype(np.int8)
@@ -71,7 +73,8 @@ def rows_of(events: Sequence[RowsEvent], layout: RowLayout, *, key: Sequence[int
     changed = _key_changes(walked, layout, key, op)
     if changed.any():
         source = np.repeat(np.arange(len(op)), 1 + changed)
-        is_old = np.zeros(len(source), np.int64)  # the delete half of a key change
+        # The delete half of a key change.
+        is_old = np.zeros(len(source), np.int64)
         # A changed key's row stands twice now; the first of the two places is the delete.
         is_old[np.cumsum(1 + changed)[changed] - 2] = 1
         event, row, kinds = event[source], row[source], op[source]
@@ -105,6 +108,7 @@ class _Walked:
 
 def _walk(events: Sequence[RowsEvent], layout: RowLayout) -> _Walked:
     sizes = np.cumsum([0, *(len(event[0]) for event in events)])
+    # All events in one buffer, so that a column of all of them is one vector over it.
     buffer = np.frombuffer(b"".join([*(event[0] for event in events), bytes(PADDING)]), np.uint8)
     cursor, end = sizes[:-1] + _column(events, 1), sizes[1:]
     is_update = _column(events, 2) == UPDATE
@@ -117,9 +121,11 @@ def _walk(events: Sequence[RowsEvent], layout: RowLayout) -> _Walked:
         try:
             if has_updates and updates.any():
                 before, after = layout.walk(buffer, at)
-                at = np.where(updates, after, at)  # of the others their own image stands in for it
+                # Of the others their own image stands in for it.
+                at = np.where(updates, after, at)
             image, at = layout.walk(buffer, at)
         except IndexError:
+            # Lengths that lead behind the end are damage, as is a row that ends behind its event.
             raise _misread() from None
         steps.append((live, image, before or image))
         count[live] += 1
@@ -129,6 +135,7 @@ def _walk(events: Sequence[RowsEvent], layout: RowLayout) -> _Walked:
         if (at > last).any():
             raise _misread()
         live, at, last, updates = live[goes_on], at[goes_on], last[goes_on], updates[goes_on]
+    # An empty image still has the right number of columns.
     if not steps:
         empty, _ = layout.walk(buffer, at)
         steps.append((live, empty, empty))

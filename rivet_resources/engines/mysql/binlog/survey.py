@@ -49,6 +49,7 @@ def refuse_lost(at: Position, survey: Survey) -> None:
             f"{next(iter(files))} to {list(files)[-1]}. It was purged, or the log was reset. {RESNAPSHOT} "
             f"Keep logs longer: binlog_expire_logs_seconds well above the time between two drains."
         )
+    # The file is there, and shorter than what we have read of it: a restored copy, whose next events are others.
     if place.offset > files[place.file]:
         raise PositionLost(
             f"We stopped at {at.text}, but {place.file} ends at {files[place.file]}: the server was restored from "
@@ -59,6 +60,7 @@ def refuse_lost(at: Position, survey: Survey) -> None:
 def are_service(events: Sequence[tuple[str | None, ...]], start: int, end: int) -> bool:
     """Return whether events, as SHOW BINLOG EVENTS lists them, lead from one place to another and are never sent."""
     for _, begins, kind, _, ends, *_ in events:
+        # Without a gap: an event that begins elsewhere belongs to something that was written meanwhile.
         if kind not in SERVICE or int(begins or 0) != start:
             return False
         start = int(ends or 0)

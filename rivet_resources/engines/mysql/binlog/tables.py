@@ -99,9 +99,8 @@ class TableMaps:
         self._session = session
         self._collations: Mapping[int, str] | None = None
         self._last: dict[str, Schema] = {}
-        self.dropped: dict[
-            str, dict[str, BinlogPosition | None]
-        ] = {}  # columns by table, and where; None: before this dump
+        # Columns by table, and where they were dropped; None: before this dump.
+        self.dropped: dict[str, dict[str, BinlogPosition | None]] = {}
         self._wanted: dict[tuple[str, str], str] = {}
         for table in capture.tables:
             schema, name = split_name(table)
@@ -120,6 +119,7 @@ class TableMaps:
         """
         schema, name, _ = ev.table_name(data)
         table = self._wanted.get(self._fold(schema, name))
+        # Before anything else of the map is read: tables of others may have types that nobody here knows.
         if table is None:
             return None
         described = ev.table_map(data, is_mariadb=self._is_mariadb)
@@ -141,6 +141,7 @@ class TableMaps:
         catalog, hidden, key, is_weak = self._catalog(described)
         columns, places = [], []
         for i, (field, charset) in enumerate(zip(fields, charsets, strict=True)):
+            # A hidden column is exported only where the user names it.
             listed = any(each.rpartition(".")[2] == field.name for each in self._capture.rules.columns)
             if (field.name in hidden or not field.visible) and not listed:
                 continue
@@ -180,7 +181,8 @@ class TableMaps:
         name = f"{sql.quote(described.schema)}.{sql.quote(described.table)}"
         try:
             found = mysql_catalog.describe_table(session, name, self._capture.rules)
-        except UnknownTable:  # dropped or renamed since
+        except UnknownTable:
+            # Dropped or renamed since; the log's own description is enough then.
             return {}, set(), (), False
         words = {"schema": sql.quote_text(described.schema), "name": sql.quote_text(described.table)}
         doing = f"reading the columns of {described.schema}.{described.table}"
@@ -192,11 +194,13 @@ class TableMaps:
             )
         rows = session.ask(ALL_NAMES.format(**words), doing=doing)
         columns = {column.name: column for column in found.relation.columns}
+        # What the catalog lists and `describe_table` leaves out.
         hidden = {str(row[0]) for row in rows} - set(columns)
         return columns, hidden, found.relation.key, bool(found.weakness)
 
     def _column(self, field: Field, charset: str, known: Column | None, label: str) -> Column:
         """Take the catalog's column where it means what the log says, else make one from the log."""
+        # The catalog is of now and the event of then: a column of another type is described by the log alone.
         if known is None or not fits(known, field, charset):
             base, native, precision, scale = base_native(field, charset)
             made = Described(field.name, base, native, not_null=not field.nullable, precision=precision, scale=scale,
@@ -214,15 +218,14 @@ class TableMaps:
         return self._wanted.get(self._fold(schema or database, bare))
 
     def truncated(self, query: Query) -> Schema | None:
-        """Return the table of ours that a TRUNCATE or DROP empties; its columns as they were last, or are now.
-
-        The server writes a DROP of several tables as it was given, and one of temporary tables apart from it.
-        """
+        """Return the table of ours that a TRUNCATE or DROP empties; its columns as they were last, or are now."""
+        # A DROP of temporary tables is written apart, and one of several tables is refused (`drops_several`).
         match = TRUNCATE.match(query.bare) or DROP.match(query.bare)
         table = self._ours(match[1], query.database) if match else self._replaced_table(query)
         if table is None:
             return None
         if table not in self._last:
+            # Its columns are as they are now; a truncate has no values, so only their number and types matter.
             self._last[table] = self._from_catalog(table, query.database)
         return self._last[table]
 
@@ -243,6 +246,7 @@ class TableMaps:
         if "cascades" in self._capture.accepts or not self._hides_cascades:
             return ""
         match = ALTER.match(query.bare) or CREATE.match(query.bare)
+        # The two patterns have the name at different places.
         name = match[1] if match and match.re is ALTER else match[2] if match else ""
         table = self._ours(name, query.database) if name else None
         return table if table is not None and has_cascades(query.bare) else ""
@@ -268,8 +272,10 @@ class TableMaps:
         found = parse_alter(match[2])
         gone = self.dropped.setdefault(table, {})
         for name in found.dropped:
+            # Its first drop counts: a column of that name which is added anywhere behind it is another one.
             gone.setdefault(name, place)
         again = [name for name in found.added if name in gone]
+        # Noted before: what was dropped counts for later drains, which may accept less.
         if "columns" in self._capture.accepts:
             return ""
         if found.renamed:
@@ -289,6 +295,7 @@ class TableMaps:
         match = DROP.match(query.bare)
         if match is None or not match[2]:
             return False
+        # The server writes the statement as it was given, so all names stand in it.
         named = re.findall(rf"(?is){NAME}(?:\s*\.\s*{NAME})?", query.bare[match.start(1) :])
         return any(self._ours(name, query.database) is not None for name in named if name != ",")
 
@@ -314,10 +321,8 @@ class TableMaps:
         return " ".join(moving[1].upper().split()) if moving else ""
 
     def renamed_by(self, query: Query) -> str:
-        """Name the table of ours that a statement moves away from its name, or puts another one under; '' for none.
-
-        Rows written under another name are not ours, and those of a table that takes our name were never copied.
-        """
+        """Name the table of ours that a statement moves away from its name, or puts another one under; '' for none."""
+        # Rows written under another name are not ours, and those of a table that takes our name were never copied.
         names: list[str] = []
         if match := RENAME.match(query.bare):
             names = [name for pair in RENAMED.findall(match[1]) for name in pair]
@@ -342,6 +347,7 @@ class TableMaps:
         rows = rows_of(events, schema.layout, key=schema.key, keeps_before=self._capture.before)
         special: Special = {}
         arrays = self._cells(schema, rows.buffer, rows.cells, special)
+        # Each transaction's position is made once, and given to its rows by index: there may be thousands of rows.
         positions = pa.array(stamped.positions, pa.string()).take(pa.array(rows.transaction))
         times = pa.array(stamped.times_us, pa.int64()).take(pa.array(rows.transaction)).cast(ENVELOPE[3].type)
         head = [OPS.take(pa.array(rows.op)), positions, pa.array(rows.seq), times]

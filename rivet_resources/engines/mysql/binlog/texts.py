@@ -32,22 +32,22 @@ from rivet_resources.engines.shared.cells import masked, nulls
 from rivet_resources.errors import LogRefused
 
 LONGEST = (1 << 31) - 1
-LONG = 1024  # bytes of a cell on average, above which each is copied alone: `take` copies twice when it must grow
+# Bytes of a cell on average, above which each is copied alone: `take` copies twice when it must grow.
+LONG = 1024
 
 
 def gather(buffer: Bytes, cells: RowCells) -> pa.Array:
-    """Cut cells out of the buffer into one Arrow binary array.
-
-    Cell, gap, cell, gap … is a binary array over the buffer already, whose even elements `take` copies at the speed of
-    memory (see wire/rows.py).
-    """
+    """Cut cells out of the buffer into one Arrow binary array."""
     count, total = len(cells.start), int(cells.length.sum())
     if not count:
         return pa.array([], pa.binary())
     valid = pa.py_buffer(np.packbits(~cells.null, bitorder="little")) if cells.null.any() else None
     if total > LONG * count:
         return _copy_cells(buffer, cells, valid, total)
+    # By the buffer and not by the cells: offsets point into all of it, and 32 bits reach to 2 GB.
     is_large = len(buffer) > LONGEST
+    # Cell, gap, cell, gap … is a binary array over the buffer already, whose even elements `take` copies at the speed
+    # of memory (see wire/rows.py).
     bounds = np.empty(2 * count + 1, np.int64 if is_large else np.int32)
     bounds[:-1:2] = cells.start
     np.add(cells.start, cells.length, out=bounds[1::2], casting="same_kind")
@@ -152,6 +152,7 @@ def decode_texts(array: pa.Array, charset: str, column: Column) -> pa.Array:
     """Turn texts into UTF-8; those that are that already stay bytes, to be checked by who asked."""
     if charset in UTF8:
         return array
+    # ASCII letters are the same bytes in every set but the wide ones, and most cells have no other letters.
     if charset not in WIDE_SETS and _is_ascii(array):
         return array
     read = decoder(charset, column)
@@ -160,7 +161,8 @@ def decode_texts(array: pa.Array, charset: str, column: Column) -> pa.Array:
         try:
             found.append(None if cell is None else read(cell))
         except UnicodeDecodeError:
-            return array  # refused, and counted, as bytes that are no text
+            # Refused, and counted, as bytes that are no text.
+            return array
     return pa.array(found, pa.string())
 
 
@@ -180,7 +182,9 @@ def spell_labels(buffer: Bytes, cells: RowCells, field: Field, charset: str) -> 
     if field.type == ev.ENUM:
         words = pa.array(["", *labels], pa.string())
         return words.take(pa.array(number, mask=cells.null))
+    # Each combination is spelled once, however many rows have it.
     kinds, places = np.unique(number, return_inverse=True)
+    # A SET of 64 labels uses the bit of the sign.
     masks = [int(kind) & ((1 << 64) - 1) for kind in kinds]
     texts = [",".join(label for i, label in enumerate(labels) if mask >> i & 1) for mask in masks]
     return pa.array(texts, pa.string()).take(pa.array(places.reshape(-1), mask=cells.null))
@@ -213,6 +217,7 @@ def addresses(array: pa.Array, base: str) -> pa.Array:
     spell: Any = {"uuid": lambda b: UUID(bytes=b), "inet4": IPv4Address, "inet6": _inet6}[base]
     width = {"uuid": 16, "inet4": 4, "inet6": 16}[base]
     cells = array.to_pylist()
+    # The log leaves out zero bytes at the end, as of every BINARY(n).
     return pa.array([None if cell is None else str(spell(cell.ljust(width, b"\0"))) for cell in cells], pa.string())
 
 

@@ -97,7 +97,8 @@ class Groups:
         """
         try:
             yield from self._groups(self._events)
-        except ev.MALFORMED:  # an event shorter than its kind is, or compressed transactions without end in each other
+        except ev.MALFORMED:
+            # An event shorter than its kind is, or compressed transactions without end in each other.
             raise ev.malformed_bytes(f"The event behind {self.place}") from None
         self.is_complete = True
 
@@ -112,7 +113,8 @@ class Groups:
                 self._offset += end - low
                 low = end
             elif end and low - end >= HALF and kind not in FIRST_EVENTS:
-                self._offset += (1 << 32) - low + end  # positions have 32 bits and wrap in files above 4 GiB
+                # Positions have 32 bits and wrap in files above 4 GiB.
+                self._offset += (1 << 32) - low + end
                 low = end
             # else it has none, or it is of the beginning of the file, sent again where a dump begins by GTID
             if kind in rows:
@@ -131,7 +133,8 @@ class Groups:
             elif kind == ev.ROTATE:
                 self._rotate(data)
                 low = self._offset & 0xFFFFFFFF
-            elif kind == ev.PAYLOAD:  # its events have the place of the whole as theirs
+            # Its events have the place of the whole as theirs.
+            elif kind == ev.PAYLOAD:
                 yield from self._groups(self._unpack(data))
             elif (found := self._other(data, kind)) is not None:
                 yield found
@@ -154,6 +157,7 @@ class Groups:
         if file != self._file:
             self._file, self._offset = file, offset
             self._reached = (file, offset)
+        # Numbers of tables are of one file, and mean other tables in the next.
         self._maps.clear()
 
     def _finish(self, data: bytes) -> EventGroup:
@@ -166,7 +170,8 @@ class Groups:
         return group
 
     def _begin(self, data: bytes, kind: int) -> None:
-        if self._ordinal or self._is_open:  # a group without an end, as of a server that died in it
+        # A group without an end, as of a server that died in it.
+        if self._ordinal or self._is_open:
             self._forget()
         if kind == ev.MARIADB_GTID:
             self._gtid, is_statement = ev.mariadb_gtid(data)
@@ -197,14 +202,18 @@ class Groups:
         # The table's number in this file (6 bytes) and flags (2), which may differ in maps that mean the same.
         number, body = data[20:26], data[28:]
         try:
-            self._maps[number] = self._known[body]  # ten thousand transactions carry the same map
+            # Ten thousand transactions carry the same map.
+            self._maps[number] = self._known[body]
         except KeyError:
+            # A bound for a server with very many tables; what is forgotten is only parsed again.
             if len(self._known) > 10_000:
                 self._known.clear()
             self._maps[number] = self._known[body] = self._tables.schema_of(data, self.place)
 
     def _take(self, data: bytes, kind: int) -> None:
         """Note one rows event; those of other tables are only counted."""
+        # Of every table: `__seq` counts events of the log, and a filter that changes between two reads must not
+        # number the same change differently (`cdc.md`, section 3).
         self._ordinal += 1
         number = data[20:26]
         schema = self._maps.get(number)
@@ -219,6 +228,8 @@ class Groups:
         is_known = head is not None and data.startswith(head, 28)
         at = 28 + len(head or b"") if is_known else self._check_columns(data, schema, kind, op)
         if kind in ev.COMPRESSED_ROWS:
+            # Opened only for a table that is ours, and before it is kept, so that what waits is counted at its full
+            # size.
             data = data[:at] + self._inflate(data[at:], kind)
         if self._rows is None:
             self._rows = Buffer(self._memory)
@@ -285,7 +296,8 @@ class Groups:
         elif word != "XA":
             return self._ddl(data, query)
         elif not self._is_open or query.bare.upper().startswith(("XA COMMIT", "XA ROLLBACK")):
-            return self._finish(data)  # the second half of an XA transaction is a group of its own
+            # The second half of an XA transaction is a group of its own.
+            return self._finish(data)
         return None
 
     def _ddl(self, data: bytes, query: Query) -> EventGroup | None:
@@ -341,6 +353,7 @@ class Groups:
     def _savepoint(self, words: str, name: str) -> None:
         self._savepoints = self._savepoints or {}
         if words.upper() == "SAVEPOINT":
+            # Set before the first row of ours: undoing to it undoes all of them.
             self._savepoints[name] = self._rows.mark() if self._rows is not None else 0
         elif self._rows is not None:
             self._rows.rewind(self._savepoints.get(name, 0))
@@ -373,12 +386,15 @@ class Groups:
             raise self._refusal(kind, ev.REFUSED[kind], WHOLE_TRANSACTIONS)
         if kind not in HARMLESS and not data[18] & IGNORABLE:
             raise self._refusal(kind, "an event that this Rivet does not know", "Ask for a Rivet that does.")
+        # Between groups only: `reached` says that nothing of ours lies before it and was not given out.
         if not self._is_open and self._gtid is None:
             self._reached = (self._file, self._offset)
         return None
 
     def _end_prepared(self, data: bytes) -> EventGroup:
         """End the first half of an XA transaction, or all of one that was committed in one phase."""
+        # The first byte says whether the transaction is committed in one phase; without rows of ours it does not
+        # matter.
         if not data[ev.HEADER] and self._rows is not None:
             tables = ", ".join(sorted({schema.table for schema, *_ in self._rows.each()}))
             raise self._refusal(

@@ -110,8 +110,11 @@ def decimal(vector: Vector) -> pa.Array:
     precision, scale = vector.field.meta
     width = pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
     groups, negative = _groups(vector)
-    if vector.rows is not None:  # what lies where a NULL's bytes would be is no number, and may be too large for one
+    # What lies where a NULL's bytes would be is no number, and may be too large for one.
+    if vector.rows is not None:
         groups = [(digits, np.where(vector.cells.null, 0, value)) for digits, value in groups]
+    # Nine digits have room for more in four bytes; such bytes are no decimal, and a wrong number must not come out
+    # of them.
     if any((value >= 10**digits).any() for digits, value in groups):
         raise LogRefused(
             f"Column {vector.field.name} has a cell in the binary log whose bytes are no decimal({precision},{scale}): "
@@ -168,7 +171,7 @@ def _date(vector: Vector, column: Column, counts: dict[str, int]) -> pa.Array:
 
 
 def _stamp(vector: Vector, column: Column, counts: dict[str, int]) -> pa.Array:
-    """DATETIME is naive; TIMESTAMP is UTC, in the log as in a session in UTC."""
+    """Read DATETIME as naive, TIMESTAMP as UTC: so it is in the log, and in a session in UTC."""
     if vector.field.type in (ev.TIMESTAMP, ev.TIMESTAMP2):
         micros, is_zero = instants(vector)
         array = values(vector, micros, pa.int64())
@@ -192,6 +195,7 @@ def _real(array: pa.Array, found: Moments, vector: Vector, column: Column, count
     partial, impossible = found.is_partial, found.is_impossible
     if not (partial.any() or impossible.any()):
         return array
+    # Two kinds, counted apart: dates without a month or a day, and days that their month does not have.
     array = masked(array, {"zero_date": _mask(partial, vector)}, counts, nulls(column))
     return masked(array, {"unparsable": _mask(impossible, vector)}, counts, nulls(column))
 
@@ -222,6 +226,7 @@ def raw(vector: Vector) -> pa.Array:
         return texts.inflate_columns(texts.gather(vector.buffer, vector.cells))
     array = texts.gather(vector.buffer, vector.cells)
     if field.type == ev.STRING and not vector.charset:
+        # The log leaves out the zero bytes at the end of BINARY(n), which a batch read has.
         return texts.pad(array, field.length)
     return array
 

@@ -30,7 +30,8 @@ class Vector:
 
     @property
     def at(self) -> Integers:
-        """Where cells begin; NULLs point at the first byte, which is there to be read and not used."""
+        """Where cells begin."""
+        # A NULL has no bytes. It points at the first one of the buffer, which is there to be read, and is not used.
         return np.where(self.cells.null, 0, self.cells.start) if self.cells.null.any() else self.cells.start
 
     @property

@@ -80,19 +80,27 @@ class Windows:
             if group.file != file:
                 file, number = group.file, group.end.number
             here = (number, group.offset)
+            # Ends at or before our place: the window before gave it out.
             if here <= begun:
                 continue
             rows = group.rows
-            if rows is not None and rows.size >= PIECES * self.piece:  # as is all that went to a file
+            # As is all that went to a file.
+            if rows is not None and rows.size >= PIECES * self.piece:
                 self._large = group
+                # First everything that stands before it in the log: changes are yielded in the order of their
+                # commits.
                 yield from self._rest(upto, tally)
                 most_bytes, most_events = self._room(tally)
+            # Nothing of ours in it and nothing waiting before it: the position moves on without a batch. On
+            # a busy server whose tables of ours are quiet nearly every group is so.
             elif rows is None and group.truncated is None and not self._pending.ends:
                 self._pass_groups([group.gtid], group.end)
             else:
                 pending = self._pending
                 pending.add(group)
                 is_much = pending.size >= most_bytes or pending.count >= most_events
+                # A truncate ends what may be decoded together: it has to stand behind the rows before it, and
+                # before those after it.
                 if is_much or group.truncated is not None or len(pending.ends) >= MOST_GROUPS:
                     yield from self._flush(upto, tally)
                     most_bytes, most_events = self._room(tally)
@@ -112,7 +120,8 @@ class Windows:
         self.at = end
         known = self.gtids
         for source, first, last in runs(gtids) if known is not None else ():
-            if known is None or source is None:  # of a form that we do not write
+            # Of a form that we do not write; from here on no set is recorded.
+            if known is None or source is None:
                 self.gtids = None
                 return
             known.add(source, first, last)
@@ -139,12 +148,16 @@ class Windows:
             counts += np.bincount(transactions, minlength=count)
         total = int(counts.sum())
         if total:
+            # What a row came to in bytes lately tells how many events the next piece may take; how many rows an
+            # event has shows only when it is decoded.
             self._row_bytes = max(1.0, pending.size / total)
+        # A truncate is a change, too, and counts for the limit.
         counts[list(pending.truncated)] += 1
         taken = _take_groups(counts[: pending.until(upto)], tally)
         for (schema, events), (changes, transactions) in zip(pending.events.values(), decoded, strict=True):
             rows = int(np.searchsorted(transactions, taken))
-            if rows < len(transactions) and changes.special:  # cells of the next window must not be counted here
+            # Cells of the next window must not be counted here.
+            if rows < len(transactions) and changes.special:
                 changes, _ = self.tables.decoded(schema, events[: first_behind(events, taken)], stamped)
             if rows:
                 yield replace(changes, data=changes.data.slice(0, rows))
@@ -155,6 +168,7 @@ class Windows:
             tally.transactions += len(changed)
             tally.committed_us = pending.committed[changed[-1]]
         self._pass_groups(pending.gtids[:taken], BinlogPosition(*pending.ends[taken - 1]))
+        # Undecoded, since it is decoded with what the next window adds to it.
         self._pending = pending.behind(taken)
 
     def _in_pieces(self, group: EventGroup, tally: WindowTally) -> Iterator[Changes]:
@@ -164,6 +178,8 @@ class Windows:
         for piece in _pieces(group.rows, self.piece):
             for schema, events in piece:
                 changes, _ = self.tables.decoded(schema, events, stamped)
+                # The limit is not looked at between pieces: a checkpoint stands only at a commit, so a transaction
+                # is never parted.
                 tally.changes += changes.data.num_rows
                 yield changes
         self._pass_groups([group.gtid], group.end)
@@ -176,6 +192,8 @@ def _take_groups(counts: np.ndarray, tally: WindowTally) -> int:
     """Return how many groups belong to the window, and note whether they fill it."""
     sums = tally.changes + np.cumsum(counts)
     full = np.nonzero(sums >= tally.most)[0]
+    # The group that passes the limit belongs to the window, or one that is larger than the limit would never be
+    # read.
     taken = int(full[0]) + 1 if len(full) else len(counts)
     tally.changes = int(sums[taken - 1])
     tally.is_full = bool(len(full))

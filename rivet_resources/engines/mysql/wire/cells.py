@@ -41,6 +41,7 @@ class Texts(NamedTuple):
     def records(self, length: int) -> NDArray[np.uint8]:
         """Return values of one length as an array of shape (values, length), without a copy when they lie in a row."""
         count = len(self.starts)
+        # The values lie one behind the other, without gaps of NULLs or other lengths.
         if count and int(self.starts[-1]) - int(self.starts[0]) == (count - 1) * length:
             first = int(self.starts[0])
             return self.text[first : first + count * length].reshape(count, length)
@@ -83,11 +84,13 @@ def clock(array: pa.Array) -> pa.Array | None:
     negative = _begins_with_minus(cells)
     # Length and sign in one number, so that one `unique` finds the few shapes there are.
     shapes = cells.lengths * 2 + negative
+    # All times of one shape have their digits at the same places, so one matrix product reads them.
     for shape in np.unique(shapes):
         of_shape = shapes == shape
         is_negative, length = int(shape & 1), int(shape >> 1)
         part = Texts(cells.text, cells.starts[of_shape] + is_negative, cells.lengths[of_shape] - is_negative, None)
         read = _clock(part.records(length - is_negative))
+        # Not of the form of a TIME: the caller then reads the cells one by one, and finds which of them it is.
         if read is None:
             return None
         number[of_shape] = -read if is_negative else read

@@ -25,7 +25,8 @@ from rivet_resources.engines.shared.paging import TooLarge
 
 HEADER = 4  # three bytes of length, one of sequence number
 CONTINUED = 0xFFFFFF  # a packet of this length goes on in the next one
-END, ERROR = 0xFE, 0xFF  # first byte of the last packet; END only when shorter than 9, else it is a long value
+# First byte of the last packet; END only when the packet is shorter than 9 bytes, else it begins a long value.
+END, ERROR = 0xFE, 0xFF
 SHORTEST_LONG_VALUE = 9
 END_HEADER, END_BYTES = b"\x05\x00\x00", 5  # of an EOF packet, 4.1 protocol on
 LONGEST_ERROR = 1024  # a message has at most 512 bytes (MYSQL_ERRMSG_SIZE)
@@ -33,9 +34,12 @@ SMALL_BLOCK, LARGE_BLOCK = 1 << 20, 1 << 23
 # Rows longer than this are few: steps are cheaper than looking at all bytes.
 LARGEST_BY_ZEROS = 2048
 BLOCK_BYTES = 1 << 16
-REACHES = (4, 12, 40)  # candidates ahead among which the next header is sought: '' and each 256th packet add zeros
-FEWEST_BYTES_PER_ZERO = 12  # fewer, and the candidates would take more memory than the page
-MOST_COLUMNS = 0xFFFF  # a table has at most 4096, and the count of a prepared statement's columns two bytes
+# Candidates ahead among which the next header is sought: '' and each 256th packet add zeros.
+REACHES = (4, 12, 40)
+# With fewer, the candidates would take more memory than the page.
+FEWEST_BYTES_PER_ZERO = 12
+# A table has at most 4096, and the count of a prepared statement's columns has two bytes.
+MOST_COLUMNS = 0xFFFF
 # What reading broken bytes ends in, in PyMySQL as here: it checks lengths by `assert` and by luck.
 MALFORMED = (IndexError, struct.error, AssertionError, ValueError, TypeError)
 MORE_RESULTS = 0x0008  # SERVER_MORE_RESULTS_EXISTS
@@ -104,10 +108,12 @@ def definitions(connection: Any) -> tuple[Definition, ...]:
     from pymysql.protocol import FieldDescriptorPacket  # driver
 
     first = connection._read_packet()
+    # LOAD DATA LOCAL makes the server ask for a file of this machine; nothing here answers that.
     if first.is_ok_packet() or first.is_load_local_packet():
         raise err.ProgrammingError("the statement returns no rows")
     try:
         count = first.read_length_encoded_integer()
+        # A broken line may claim billions, and the list of them would fill the memory.
         if count is None or count > MOST_COLUMNS:
             raise err.InternalError(f"the answer has {count} columns; a result has at most {MOST_COLUMNS}")
         fields = [connection._read_packet(FieldDescriptorPacket) for _ in range(count)]
@@ -146,10 +152,12 @@ class PacketRows:
         """Read until the last packet; give what stands before it."""
         while True:
             self._receive()
+            # Looking at the end first: walking all packets after each read would be quadratic in the page.
             if may_be_complete(self._tail(LONGEST_ERROR)):
                 headers = walk(self.buffer)
                 if headers is not None:
                     break
+            # Only after the look at the end: an answer that is complete is never thrown away for its size.
             if self.limit_bytes is not None and self.filled > self.limit_bytes:
                 raise TooLarge
         last = int(headers[-1])
@@ -164,6 +172,7 @@ class PacketRows:
     def buffer(self) -> Bytes:
         """What has come so far, in one piece from now on."""
         if self._full:
+            # A quarter more than there is, so that what still comes is mostly read into the same memory.
             whole = np.empty(self.filled + self.filled // 4, np.uint8)
             np.concatenate([*self._full, self._block[: self._used]], out=whole[: self.filled])
             self._full, self._block, self._used = [], whole, self.filled
@@ -232,6 +241,7 @@ class PacketRows:
         except struct.error:
             raise err.InternalError("the packet that ends the answer is too short") from None
         self.connection.server_status = status
+        # A procedure gives several: rows of the second result would be taken for the next answer.
         if status & MORE_RESULTS:
             raise err.InternalError("the statement returns several results")
 
@@ -243,6 +253,8 @@ SPARE_BYTES = 32 << 20
 
 def _spare(connection: Any) -> Bytes:
     """Return memory to read into: that of the last page, unless anything still refers to its rows."""
+    # The one reference is the table's own. Any other one is an array that Arrow made of the page before, whose
+    # bytes must stay.
     if _references(connection) == _free_references():
         return SPARE[connection]
     return np.empty(SMALL_BLOCK, np.uint8)
@@ -275,6 +287,7 @@ def may_be_complete(tail: bytes) -> bool:
     The server says nothing after that packet, so it can only be the end of what has arrived.
     """
     end = len(tail) - END_BYTES
+    # An EOF packet has five bytes, so where it would begin is known; an error's length is not.
     if end >= HEADER and tail[end] == END and tail[end - HEADER : end - 1] == END_HEADER:
         return True
     place = tail.find(ERROR, HEADER)
@@ -294,7 +307,8 @@ def walk(buffer: Bytes) -> Places | None:
         return None
     last = int(headers[-1])
     size = len(buffer) - last - HEADER
-    goes_on = len(headers) > 1 and last - int(headers[-2]) - HEADER == CONTINUED  # the rest of a long row
+    # It is the rest of a long row.
+    goes_on = len(headers) > 1 and last - int(headers[-2]) - HEADER == CONTINUED
     if not size or goes_on:
         return None
     first = int(buffer[last + HEADER])
@@ -302,15 +316,13 @@ def walk(buffer: Bytes) -> Places | None:
 
 
 def _walk_by_zeros(buffer: Bytes) -> Places | None:
-    """Walk all packets at once; None when that does not work out, and steps must do.
-
-    A packet below 64 KB has a zero as third byte of its header, and text has no zeros. So zeros are the candidates,
-    those that lead to another one of them are kept, and if each of these leads to the next from first to last, they
-    are the headers: 70 ns a packet, a loop of Python 200 to 300.
-    """
+    """Walk all packets at once; None when that does not work out, and steps must do."""
     size = len(buffer)
     if size < 2 * HEADER or int.from_bytes(buffer[:3].tobytes(), "little") > LARGEST_BY_ZEROS:
         return None
+    # A packet below 64 KB has a zero as third byte of its header, and text has no zeros. So zeros are the candidates,
+    # those that lead to another one of them are kept, and if each of these leads to the next from first to last, they
+    # are the headers: 70 ns a packet, a loop of Python 200 to 300.
     header = _third_bytes(buffer)
     if header is None:
         return None
@@ -333,8 +345,10 @@ def _third_bytes(buffer: Bytes) -> Places | None:
     found = []
     for begin in range(0, len(buffer), BLOCK_BYTES):
         place = np.flatnonzero(buffer[begin : begin + BLOCK_BYTES] == 0)
+        # A page with many zeros is binary, and every zero a candidate.
         if len(place) * FEWEST_BYTES_PER_ZERO > BLOCK_BYTES:
             return None
+        # The zero is a header's third byte, so the header begins two bytes before it.
         found.append(place + (begin - 2))
     header: Places = np.concatenate(found)
     return header[np.searchsorted(header, 0) :]
@@ -356,7 +370,8 @@ def _walk_by_steps(buffer: Bytes) -> Places | None:
 
 def join_packets(columns: tuple[Definition, ...], buffer: Bytes, headers: Places) -> RawRows:
     """Make rows of packets: a packet of 16 MB goes on in the next, whose header is cut out, in place."""
-    behind = np.append(headers[1:], len(buffer))[: len(headers)]  # an answer without rows has none
+    # An answer without rows has no header left.
+    behind = np.append(headers[1:], len(buffer))[: len(headers)]
     starts = headers + HEADER
     goes_on = behind - starts == CONTINUED
     if not goes_on.any():

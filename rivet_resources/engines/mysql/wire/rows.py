@@ -76,6 +76,7 @@ def _cuts(raw: RawRows) -> list[Cut]:
         cut = _read_lengths(raw.buffer, place)
         cuts.append(cut)
         place = cut.start + cut.length
+    # The one check that finds every broken length: a row read wrongly does not end where its packet does.
     if not np.array_equal(place, raw.ends):
         raise err.InternalError("a row does not end where its packet does")
     return cuts
@@ -88,6 +89,7 @@ def _read_lengths(buffer: NDArray[np.uint8], place: Places) -> Cut:
     first = buffer.take(place, mode="clip") if len(buffer) else np.zeros(len(place), np.uint8)
     largest = int(first.max(initial=0))
     start = place + 1
+    # No NULL and no long value among them: the first byte is the length, as in most columns.
     if largest < NULL:
         common = largest if len(first) and int(first.min()) == largest else -1
         return Cut(start, first.astype(np.int64), None, common)
@@ -122,6 +124,7 @@ def _little_endian(buffer: NDArray[np.uint8], place: Places, width: int) -> Plac
 
 
 def _column(buffer: NDArray[np.uint8], cut: Cut, definition: Definition) -> pa.Array:
+    # By the mean and not by the longest: `take` over short values with one long one is still the faster way.
     if len(cut.start) and int(cut.length.sum()) > LONG_BYTES * len(cut.start):
         array = _of_long(buffer, cut)
     else:
@@ -134,6 +137,8 @@ def _of_one_length(buffer: NDArray[np.uint8], cut: Cut) -> pa.Array:
     rows, length = len(cut.start), cut.common
     # A view with a record beginning at every byte; indexing it copies whole values.
     records = np.ndarray(len(buffer) - length + 1, f"V{length}", buffer.data, strides=(1,))
+    # Offsets of 32 bits where they reach, or every column would come as a large type and be another one than its
+    # neighbours' pages.
     offsets = np.arange(0, rows * length + 1, length, dtype=_offset_type(rows * length))
     return _array(rows, None, offsets, records[cut.start])
 
@@ -186,6 +191,7 @@ def _array(rows: int, valid: pa.Buffer | None, offsets: NDArray[np.generic], val
 def _as_text(array: pa.Array) -> pa.Array:
     """Call an array of bytes text, if every value is UTF-8; else give it back as it is."""
     large = pa.types.is_large_binary(array.type)
+    # Binary instead of an error: readers find which cells it is, and the policy for them (`mysql/values.py`).
     if not is_utf8(array):
         return array
     return array.view(pa.large_string() if large else pa.string())
@@ -202,9 +208,11 @@ def is_utf8(array: pa.Array) -> bool:
     if not len(array) or bounds[0] == bounds[-1]:
         return True
     text = np.frombuffer(values, np.uint8)[bounds[0] : bounds[-1]]
+    # ASCII is most of what comes, and `max` is cheaper than any other look.
     if int(text.max()) < 0x80:
         return True
     firsts = text.take(bounds[:-1] - bounds[0], mode="clip")
+    # An empty value begins nowhere, so the byte at its place is another one's.
     if ((firsts & 0xC0) == 0x80)[bounds[:-1] < bounds[1:]].any():
         return False
     whole = pa.Array.from_buffers(

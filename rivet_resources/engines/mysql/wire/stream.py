@@ -40,6 +40,7 @@ def stream(connection: Any, statement: str, *, target_bytes: int) -> Iterator[Ra
     """
     columns = _begin(connection, statement)
     answer, is_first = _Answer(connection), True
+    # Only the rows of one bite are in memory: the server waits with the rest while the throttle sleeps.
     while not answer.is_complete:
         answer.receive()
         # Whole packets count: a single row may be larger than a bite, and is then given alone.
@@ -63,7 +64,9 @@ def query_or_drop(connection: Any, statement: str, *, limit_bytes: int) -> RawRo
     try:
         return rows.read(columns)
     except TooLarge:
+        # What was read already is part of the answer, so the reading goes on from it.
         answer = _Answer(connection, rows.buffer[: rows.filled].tobytes())
+    # Read to its end and thrown away: the connection may hold a snapshot, and closing it would lose that.
     while not answer.is_complete:
         answer.cut(answer.whole_rows(), columns)
         answer.receive()
@@ -115,7 +118,8 @@ class _Answer:
         self.is_complete = start == len(self.buffer) and bool(self.headers) and self._is_last(len(self.headers) - 1)
 
     def _is_last(self, packet: int) -> bool:
-        if packet and self._size(packet - 1) == CONTINUED:  # the rest of a long row
+        # The rest of a long row, which may begin with any byte.
+        if packet and self._size(packet - 1) == CONTINUED:
             return False
         size, first = self._size(packet), self.headers[packet] + HEADER
         if not size:
@@ -136,7 +140,8 @@ class _Answer:
         """Cut the first packets off and give their rows."""
         end = self.headers[packets] if packets < len(self.headers) else self.walked
         headers = np.array(self.headers[:packets], np.int64)
-        bite = np.frombuffer(self.buffer[:end], np.uint8)  # a copy, which `join_packets` may write to
+        # A copy, which `join_packets` may write to.
+        bite = np.frombuffer(self.buffer[:end], np.uint8)
         self._check_sequence(bite[headers + 3])
         self.buffer = self.buffer[end:]
         self.headers = [start - end for start in self.headers[packets:]]

@@ -132,6 +132,7 @@ ACCEPT = (
 
 def untold(what: str, *, at: str, kind: str, slot: str) -> PositionLost:
     """Return what happened to rows without a word in the log."""
+    # Like a lost position: what is published cannot be mended by reading on.
     return PositionLost(f"Since our checkpoint at {at}, {what}. {ACCEPT.format(slot=slot, kind=kind)}")
 
 

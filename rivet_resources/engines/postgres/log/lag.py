@@ -41,6 +41,8 @@ def lag(
     facts: dict[str, Any] = json.loads(found) if isinstance(found, str) else dict(found)
     slot, spill = facts["slot"] or {}, facts["spill"] or {}
     end = lsn_number(facts["end"])
+    # Against our checkpoint where there is one: the slot's own place is a hint, and may stand further back after a
+    # crash.
     unread = max(end - lsn_number(at.text), 0) if at is not None else facts["unread"]
     return Lag(
         unread_bytes=unread,
@@ -64,5 +66,7 @@ def _budget(held: int | None, safe: int | None, keep_mb: int | None) -> float | 
     if held is None:
         return None
     if safe is not None:
+        # What may still be written before the slot is lost is what the server itself reckons, with all its
+        # settings.
         return min(held / max(held + safe, 1), 1.0)
     return min(held / (keep_mb << 20), 1.0) if keep_mb is not None and keep_mb > 0 else None

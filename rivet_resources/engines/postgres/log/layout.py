@@ -80,6 +80,12 @@ SELECT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = %s::int8::oid AND a
         AND a.attgenerated = '' AND age(a.xmin) <= age(n.horizon))
     AND EXISTS (SELECT FROM {name}) AND NOT EXISTS (SELECT FROM {name} AS r WHERE age(r.xmin) > age(n.horizon))
 FROM (SELECT (%s::int8 %% 4294967296)::text::xid AS horizon) AS n"""
+# Rows that such an ALTER TABLE wrote are there still: whoever wrote them wrote the column's entry in the catalog too,
+# and the table's (its storage is another one). No TRUNCATE of before explains those, and one after took them away.
+OF_REWRITE = """
+SELECT EXISTS (SELECT FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+    WHERE a.attrelid = %s::int8::oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+        AND age(c.xmin) <= age(a.xmin) AND EXISTS (SELECT FROM {name} AS r WHERE r.xmin = a.xmin))"""
 ANY = "SELECT EXISTS (SELECT FROM {name} AS r WHERE {column} IS NOT NULL)"
 
 
@@ -135,6 +141,7 @@ def judge(table: str, name: str, then: Known, now: Known, ask: Ask) -> Judged:
     """
     found = Judged()
     before, after = then["leaves"], now["leaves"] or {}
+    # Another file of storage under the same table: something wrote the whole table, or emptied it.
     is_rewritten = any(oid in before and before[oid][2] != leaf[2] for oid, leaf in after.items())
     found.differences += _columns(table, name, then, now, ask, is_rewritten=is_rewritten)
     found.differences += _types(table, then, now)
@@ -153,6 +160,7 @@ def _columns(table: str, name: str, then: Known, now: Known, ask: Ask, *, is_rew
     before, after = then["columns"], now["columns"] or {}
     had = {column[0] for column in before.values()}
     is_retyped = any(before[number][1:] != column[1:] for number, column in after.items() if number in before)
+    # By their numbers, which outlive a rename; the number of a dropped column is never given again.
     for number, (column, *_) in after.items():
         if number in before:
             if before[number][0] != column:
@@ -181,21 +189,32 @@ def _values(table: str, then: Known, now: Known, ask: Ask, found: Judged) -> Non
     """Find a table whose rows an ALTER TABLE … TYPE … USING wrote anew: no message tells their new values."""
     before, after = then["leaves"], now["leaves"] or {}
     swapped = {oid: leaf for oid, leaf in after.items() if oid in before and before[oid][2] != leaf[2]}
-    if "horizon" not in then or not any(
-        _holds(ask, ANEW.format(name=_quote_leaf(leaf)), (oid, then["horizon"])) for oid, leaf in swapped.items()
-    ):
+    anew = {
+        oid: leaf for oid, leaf in swapped.items()
+        # A note of before the horizon was kept cannot tell; it is taken as it was then.
+        if "horizon" in then and _holds(ask, ANEW.format(name=_quote_leaf(leaf)), (oid, then["horizon"]))
+    }  # fmt: skip
+    if not anew:
         return
     retyped = [
         column for number, (column, *kind) in (now["columns"] or {}).items()
         if number in then["columns"] and then["columns"][number][1:] != kind
     ]  # fmt: skip
+    # A new type explains the new storage. Whether a USING changed values besides cannot be known, so it is told and
+    # not refused.
     if retyped:
         found.doubts.append(_retyped(table, retyped))
+        return
+    text = (
+        f"the rows of {table} were written anew by an ALTER TABLE, as `TYPE … USING` does, and the log does not "
+        "tell their values: they have the old ones in what is published"
+    )
+    # Rows of the rewrite that are still there rule out that a truncate came after it.
+    asked = ((OF_REWRITE.format(name=_quote_leaf(leaf)), (oid,)) for oid, leaf in anew.items())
+    if any(_holds(ask, statement, values, unknown=False) for statement, values in asked):
+        found.differences.append(_column(text))
     else:
-        found.rewrite = (
-            f"the rows of {table} were written anew by an ALTER TABLE, as `TYPE … USING` does, and the log does not "
-            "tell their values: they have the old ones in what is published"
-        )
+        found.rewrite = text
 
 
 def _retyped(table: str, columns: Sequence[str]) -> Finding:
@@ -265,7 +284,8 @@ def _partitions(table: str, then: Known, now: Known, ask: Ask, found: Judged) ->
         for number, column in (now["columns"] or {}).items()
         if number in then["columns"]
     )
-    if is_retyped and len(swapped) == len(before):  # ALTER … TYPE writes every row anew
+    # ALTER … TYPE writes every row anew.
+    if is_retyped and len(swapped) == len(before):
         return
     emptied = {oid: leaf for oid, leaf in swapped.items() if not _keeps_rows(leaf, ask)}
     if not emptied:
@@ -314,6 +334,7 @@ def _holds(ask: Ask, statement: str, values: Sequence[Any], *, unknown: bool = T
     try:
         return bool(ask(statement, values, doing="looking for rows that the log does not tell")[0][0])
     except SourceLost:
+        # A broken line is no answer; taking it for one would refuse, or accept, by chance.
         raise
     except SourceError:
         return unknown

@@ -52,9 +52,12 @@ from rivet_resources.engines.shared.unread import DatedSurvey
 from rivet_resources.errors import SourceError, SourceLost, StatementTimeout
 
 Rows = list[tuple[Any, ...]]
-PEEK_WINDOWS = 2  # asked for at once: more is more of the server's disk
-SEGMENT_BYTES = 16 << 20  # the server frees its log by files of this size, by default
-SPARE = 64  # messages that are no changes: begins, commits, relations of a small window
+# Asked for at once: more is more of the server's disk.
+PEEK_WINDOWS = 2
+# The server frees its log by files of this size, by default.
+SEGMENT_BYTES = 16 << 20
+# Messages that are no changes: begins, commits, relations of a small window.
+SPARE = 64
 # Going back is an error there (55000, `cannot advance replication
 # slot`), and an acknowledgement that is told twice is none.
 ADVANCE = """
@@ -114,7 +117,8 @@ class PostgresLog:
         self._truncates_due: set[str] = set()  # tables whose partitions are explained by a truncate in the log alone
         self._due: Position | None = None  # durable with us, and not yet told to the source
         self._kept = 0  # changes given since the slot was last advanced
-        self._spread = 1.05  # messages for one change; begins and commits weigh more where transactions are small
+        # Messages for one change; begins and commits weigh more where transactions are small.
+        self._spread = 1.05
 
     @property
     def slot(self) -> str:
@@ -132,6 +136,7 @@ class PostgresLog:
         import psycopg  # driver
 
         try:
+            # Without values nothing is bound, and a `%` in the statement is only that.
             cursor = self._connection.execute(statement.encode(), tuple(values) or None)
             return cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
@@ -177,6 +182,7 @@ class PostgresLog:
 
     def survey(self) -> Survey:
         """Look with one statement; see the protocol."""
+        # Before the question: an age that is reckoned from here is rather too large than too small.
         asked_at = time.monotonic()
         self._last = postgres_survey.survey(self.ask, self.capture)
         self._seen = DatedSurvey(self._last, asked_at)
@@ -201,7 +207,8 @@ class PostgresLog:
         self._truncates_due, self._rewrites = set(), {}
         doubts: list[Finding] = []
         for table, now in postgres_survey.layouts(survey.facts).items():
-            if table not in self._noted:  # a checkpoint of before layouts were noted
+            # A checkpoint of before layouts were noted.
+            if table not in self._noted:
                 continue
             name = postgres_survey.quote_table(table)
             found = postgres_layout.judge(table, name, self._noted[table], now, self.ask)
@@ -237,7 +244,8 @@ class PostgresLog:
             begun = postgres_begin.take_over(self.capture, found)
         else:
             begun = postgres_begin.begin(self, self.capture, found)
-        self.survey()  # the publication may be new
+        # The publication may be new, and the position notes it.
+        self.survey()
         return replace(begun, more=self._notes())
 
     @contextmanager
@@ -261,6 +269,8 @@ class PostgresLog:
             self.survey()
         begin, end = lsn_number(after.text), lsn_number(upto.text)
         self._remember(after)
+        # Beside the catalog's columns: whatever else the log brings came and went since the checkpoint, and is
+        # judged at the end.
         self._tables.expect(self._columns())
         window = TransactionBatch(
             self._tables, SnapshotVisibility.parse(seen), self.capture.before, after=begin, most=most, end=begin
@@ -281,17 +291,22 @@ class PostgresLog:
             if window.kept:
                 self._spread = max(1.05, 1.05 * peeked.messages / window.kept)
             missing = int((most - window.kept) * self._spread) + SPARE
+            # Nothing of ours among them: four times as much, or the changes of other tables would take one look for
+            # every few thousand.
             limit = peeked.messages + max(missing, 0 if window.kept else 3 * peeked.messages)
+            # From the last whole transaction on: the peek sends everything from the slot's place again.
             window.again(window.end)
             peeked = self._ask(end, limit)
         self._truncates_due -= window.truncated
         self._rewrites = {table: text for table, text in self._rewrites.items() if table not in window.truncated}
+        # Only of a window that reached the target: in a full one the truncate that explains it may still come.
         for text in () if window.is_full else self._rewrites.values():
             raise untold(text, at=after.text, kind="columns", slot=self.slot)
         if not window.is_full and self._truncates_due:
             self._refuse_emptied(after)
         if strange := {table: columns for table, columns in self._tables.strange.items() if columns}:
             self._refuse_strange(strange, after)
+        # Whether anything of ours came: `acknowledge` puts off a position behind which nothing did.
         self._kept += window.kept
         yield Commit(
             # Where nothing of ours came, the target all the same: a slot
@@ -302,13 +317,12 @@ class PostgresLog:
         )
 
     def _taken_up(self, window: TransactionBatch, begin: int, end: int, most: int) -> _Peeked:
-        """Go on with the answer in which the window before ended, or ask for a new one.
-
-        The server has laid a whole answer by before its first row, and lets go of the slot then: one peek serves
-        several windows, with acknowledgements between, and the log is decoded once for all of them.
-        """
+        """Go on with the answer in which the window before ended, or ask for a new one."""
+        # The server has laid a whole answer by before its first row, and lets go of the slot then: one peek serves
+        # several windows, with acknowledgements between, and the log is decoded once for all of them.
         peeked, self._peeked = self._peeked, None
         if peeked is not None and (peeked.end, peeked.upto) == (begin, end):
+            # Relation messages come once in a peek, and they were read by the window before.
             window.relations.update(peeked.relations)
             return peeked
         if peeked is not None:
@@ -316,7 +330,8 @@ class PostgresLog:
         return self._ask(end, PEEK_WINDOWS * int(most * self._spread) + SPARE)
 
     def _ask(self, end: int, limit: int) -> _Peeked:
-        self._advance()  # or the server decodes once more what is durable already
+        # Or the server decodes once more what is durable already.
+        self._advance()
         peek = Peek(self.slot, self.publication, end, limit, spelling(self.conn_params.settings))
         return _Peeked(self._messages(peek), upto=end, limit=limit)
 
@@ -343,7 +358,8 @@ class PostgresLog:
             try:
                 # Whole before the first is given on: decoding asks the catalog on this same connection.
                 return iter(list(copy_messages(self._connection, peek, conn_params=self.conn_params)))
-            except StatementTimeout:  # the other connection has none
+            except StatementTimeout:
+                # The other connection has no such limit.
                 pass
         return self._wire.batches(peek)
 
@@ -416,6 +432,7 @@ class PostgresLog:
         our checkpoint is the truth. Where nothing came, it waits for a whole file of the log to become free.
         """
         self._due = position
+        # While an answer is open the slot's place does not matter: the server decoded it before its first row.
         if self._peeked is None and (self._kept or self._frees_a_file(position)):
             self._advance()
 
@@ -428,6 +445,7 @@ class PostgresLog:
         if self._due is None:
             return
         text = self._due.text
+        # No row came back: there is no slot of that name.
         if not self.ask(ADVANCE, (text, text, self.slot), doing="advancing the slot"):
             raise position_lost(f"The source has no slot {self.slot} any more.", slot=self.slot)
         self._due, self._kept = None, 0
@@ -438,7 +456,8 @@ class PostgresLog:
         if peeked is not None:
             peeked.close()
         if self._kept and not self._connection.closed:
-            with suppress(SourceError):  # the next run tells it again
+            # The next run tells it again.
+            with suppress(SourceError):
                 self._advance()
         self._wire.close()
         self._connection.close()

@@ -84,15 +84,15 @@ class SnapshotVisibility:
             ) from None
 
     def holds(self, xids: Numbers) -> Mask:
-        """Return which transactions, numbered with 32 bits as the log does, the snapshot has seen.
-
-        The log leaves the epoch out; of all numbers that end in these 32 bits, the one nearest to xmax is meant,
-        since no two live transactions are further apart than half of them.
-        """
+        """Return which transactions, numbered with 32 bits as the log does, the snapshot has seen."""
         if not self.xmax:
             return np.zeros(len(xids), bool)
+        # The log leaves the epoch out. Of all numbers that end in these 32 bits the one nearest to xmax is meant, since
+        # no two live transactions are further apart than half of them.
         apart = (xids - self.xmax + XIDS // 2) % XIDS - XIDS // 2
         whole = self.xmax + apart
         running = np.isin(whole, np.array(self.running, np.int64))
+        # `pg_current_snapshot()`: below xmin all have ended, from xmax on none had begun; of those between, all but the
+        # listed ones (`cdc.md`, section 8).
         visible: Mask = (whole < self.xmin) | ((whole < self.xmax) & ~running)
         return visible

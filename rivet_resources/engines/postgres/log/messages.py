@@ -142,6 +142,7 @@ def split(array: pa.Array) -> Messages:
         return Messages(np.zeros(0, np.uint8), nothing, nothing, np.zeros(0, np.uint8))
     places = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     buffer = np.frombuffer(data, np.uint8)
+    # A message has its kind at least, and none begins before the one that it follows.
     if (places[1:] <= places[:-1]).any():
         raise malformed_bytes("A message")
     return Messages(buffer, places[:-1], places[1:], buffer[places[:-1]], array)
@@ -192,6 +193,7 @@ def _walk_cells(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCel
     for _ in range(columns):
         kinds = buffer[place]
         is_sent = kinds == TEXT
+        # No NULL and nothing unchanged: every cell has a length, as in most columns.
         if is_sent.all():
             lengths = read_numbers(buffer, place + 1, 4)
             cells.append(TupleCells(kinds, place + 5, lengths))
@@ -205,11 +207,7 @@ def _walk_cells(buffer: Bytes, at: Numbers, columns: int) -> tuple[list[TupleCel
 
 
 def gather(buffer: Bytes, cells: TupleCells) -> pa.Array:
-    """Copy scattered texts into one string column; rows must stand in the order of the buffer.
-
-    The bytes between two cells are given offsets of their own, so that Arrow's take copies every second piece:
-    no index per byte, no Python object per value.
-    """
+    """Copy scattered texts into one string column; rows must stand in the order of the buffer."""
     count = len(cells.kinds)
     is_text = cells.kinds == TEXT
     if not count or not is_text.any():
@@ -218,7 +216,9 @@ def gather(buffer: Bytes, cells: TupleCells) -> pa.Array:
     if not is_text.all():
         rows = np.nonzero(is_text)[0]
         starts, lengths = starts[rows], lengths[rows]
-    offsets = np.empty(2 * len(starts) + 1, np.int32)  # as Arrow's own offsets of what came: below 2 GiB
+    # The bytes between two cells are given offsets of their own, so that Arrow's take copies every second piece: no
+    # index per byte, no Python object per value. Offsets are as Arrow's own of what came: below 2 GiB.
+    offsets = np.empty(2 * len(starts) + 1, np.int32)
     offsets[0:-1:2], offsets[1::2] = starts, starts + lengths
     offsets[-1] = offsets[-2]
     pieces = pa.Array.from_buffers(pa.string(), 2 * len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])

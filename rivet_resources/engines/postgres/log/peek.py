@@ -10,7 +10,7 @@ holds behind every pooler, and saves a transaction's worth of statements. Measur
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rivet_resources.deadlines import MARGIN_SECONDS, interruptible
+from rivet_resources.deadlines import MARGIN_SECONDS, Ahead, interruptible
 from rivet_resources.engines.postgres.connect import Arrow, ConnectionParams, connect, open_arrow
 from rivet_resources.engines.postgres.errors import connect_fault
 from rivet_resources.engines.postgres.log.errors import log_fault
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     import psycopg
 
 BATCH_BYTES = 8 << 20
-SMALL_BYTES = 4 << 20  # of log: not worth a second connection and the types ADBC asks for when it connects
+# Of log: not worth a second connection and the types that ADBC asks for when it connects.
+SMALL_BYTES = 4 << 20
 # upto_nchanges is an int4.
 LARGEST_LIMIT = 2**31 - 1
-WORK_MEMORY = "64MB"  # what the server keeps of an answer before it writes a temporary file
+# What the server keeps of an answer before it writes a temporary file.
+WORK_MEMORY = "64MB"
 LOOK_SECONDS, LOOKS, LOOK_PAUSE_SECONDS = 10, 5, 0.5
 # Who waits for its client (state `Client`) has nothing left to do: its answer is lost on the way to us.
 AT_WORK = """SELECT EXISTS (SELECT FROM pg_replication_slots AS slot JOIN pg_stat_activity AS worker
@@ -107,6 +109,8 @@ class Wire:
             )
             is_whole = True
         finally:
+            # Failed, or left early: the server still works on the answer, and only the end of the connection stops
+            # it.
             if not is_whole:
                 self.close()
 
@@ -116,12 +120,13 @@ class Wire:
             with connection.raw.cursor() as cursor:
                 options = {"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)}
                 cursor.adbc_statement.set_options(**options)
+                # The first wait is the longest: the server decodes the whole answer before its first row.
                 with connection.bounded():
                     interruptible(partial(cursor.execute, peek.statement), cursor.adbc_cancel)
-                reader = cursor.fetch_record_batch()
-                while (batch := _next(connection, reader, cursor.adbc_cancel)) is not None:
-                    if batch.num_rows:
-                        yield batch.column(0)
+                fetch = partial(_next, connection, cursor.fetch_record_batch())
+                # The driver reads and copies without the interpreter, so the batch before is decoded meanwhile.
+                with Ahead(fetch, cursor.adbc_cancel) as batches:
+                    yield from (batch.column(0) for batch in batches if batch.num_rows)
         except RivetError:
             raise
         except Exception as error:
@@ -150,6 +155,7 @@ class Wire:
 
         More than once, as it may be at any step for a moment: about to begin, sending, just done.
         """
+        # A line of its own, since this one is taken by the statement that is asked about.
         with closing(connect(self._looking)) as other:
             for look in range(LOOKS):
                 time.sleep(LOOK_PAUSE_SECONDS if look else 0)
@@ -168,10 +174,10 @@ class Wire:
             plain.close()
 
 
-def _next(connection: Arrow, reader: Any, cancel: Callable[[], object]) -> pa.RecordBatch | None:
-    """Wait for the next batch; what is done with it does not count."""
+def _next(connection: Arrow, reader: Any) -> pa.RecordBatch | None:
+    """Wait for the next batch, None behind the last; what is done with it does not count."""
     with connection.bounded():
-        return interruptible(lambda: next(reader, None), cancel)
+        return next(reader, None)
 
 
 def has_adbc() -> bool:

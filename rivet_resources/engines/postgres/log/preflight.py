@@ -64,6 +64,7 @@ def findings(log: Catalog, capture: Capture) -> tuple[Finding, ...]:
     try:
         facts = survey(log.ask, capture).facts
     except LogBusy as busy:
+        # Another reader has the slot: what can be told without it is told all the same.
         return (*_server(server, log), Finding("slot", "fail", str(busy)))
     found = [
         *_server(server, log),
@@ -115,6 +116,7 @@ def _server(server: Mapping[str, Any], log: Catalog) -> Iterator[Finding]:
 
 def _line(server: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Finding]:
     """Recognise a pooler by a backend that changes between two statements."""
+    # The connection is one, so two backends mean that a pooler shares it out by transactions.
     if server["pid"] != facts["pid"]:
         yield Finding(
             "pooler",
@@ -162,6 +164,7 @@ def _publication(facts: Mapping[str, Any], capture: Capture) -> Iterator[Finding
         yield Finding("publication publish", "fail", f"publication {name} leaves out {', '.join(left_out)}", fix)
     if found.get("puballtables"):
         yield Finding("publication tables", "warn", f"publication {name} is for all tables: the log of all is decoded")
+    # Partitions are then published under names that no export has.
     if not found.get("pubviaroot"):
         text = f"publication {name} names partitions, not their table"
         yield Finding("publication root", "warn", text, f"{publish_by_root(name)};")

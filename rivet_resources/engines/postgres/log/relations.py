@@ -64,6 +64,7 @@ class RelationCache:
     def found(self, oids: Mapping[str, int], schemas: Mapping[str, str]) -> None:
         """Take what the catalog says now; what was concluded from another answer is concluded anew."""
         if (oids, schemas) != (self.oids, self.schemas):
+            # A rename may have made another relation ours, or one of ours another's.
             self.oids, self.schemas = oids, schemas
             self._known.clear()
 
@@ -73,6 +74,7 @@ class RelationCache:
 
     def captured(self, relation: RelationMessage) -> CapturedRelation | None:
         """Return how to read a relation's rows; None when it is not one of ours."""
+        # Relation messages are values: however many peeks show an unchanged table, the catalog is asked once.
         if relation not in self._known:
             table = self.table_of(relation)
             self._known[relation] = self._describe(table, relation) if table is not None else None
@@ -95,6 +97,7 @@ class RelationCache:
             if (relation.schema, relation.name) == (schema or self.schemas.get(table, "public"), name):
                 self.remembered[table] = relation.oid
                 return table
+            # Renamed, and nobody took the name: it is still the table that was meant.
             if relation.oid == is_there or (not is_there and relation.oid == self.remembered.get(table)):
                 return table
         return None

@@ -58,7 +58,8 @@ class LogRows:
             for cells, given in zip(old, came, strict=True):
                 cells.fill(begins_old, given)
         now, ends = messages.walk(batch.buffer, places + 1, count)
-        if (ends > batch.ends[rows]).any():  # cells of the next message would be taken for this one's
+        # Cells of the next message would be taken for this one's.
+        if (ends > batch.ends[rows]).any():
             raise messages.malformed_bytes("A row")
         is_deleted = kinds == messages.DELETE
         for i, (cells, new) in enumerate(zip(old, now, strict=True)):
@@ -67,8 +68,11 @@ class LogRows:
                 # In an old row of kind K all but the identity's columns are NULL whatever they held.
                 from_old &= (tags == messages.WHOLE) | (i in captured.key)
                 new.fill(from_old, cells.at(from_old))
+            # A delete has only the one row, which is what it was.
             if is_deleted.any():
                 cells.fill(is_deleted, new.at(is_deleted))
+        # Only of updates that bring an old row: PostgreSQL sends one where the identity changed, or the identity is
+        # the whole row.
         for i in captured.key if begins_old.any() else ():
             moved |= begins_old & _differs(batch.buffer, old[i], now[i], begins_old)
         return cls(kinds, now, old, has_old, moved)

@@ -134,6 +134,7 @@ def publishing(facts: Mapping[str, Any]) -> dict[str, int | str]:
         return {}
     places = {table: int(known["membership"]) for table, known in facts["tables"].items() if known["membership"]}
     published = ", ".join(word for word in OPERATIONS if found.get(f"pub{word}"))
+    # The membership's own number changes when a table is taken out and put back, which its name does not show.
     return {"": int(found["oid"]), PUBLISH: f"{published} ({found.get('written')})", **places}
 
 
@@ -158,6 +159,7 @@ def refuse_lost(at: Position, found: Survey) -> None:
     reason = slot.get("invalidation_reason")
     if slot.get("wal_status") == "lost" or reason or slot.get("conflicting"):
         raise position_lost(f"The source has invalidated slot {name} ({reason or 'wal_removed'}).", slot=name)
+    # A slot only moves forwards by reading it: beyond our checkpoint it served somebody else.
     if found.oldest is not None and found.oldest.key > at.key:
         raise position_lost(
             f"Slot {name} stands at {found.oldest.text}, beyond our checkpoint at {at.text}: someone else read from it "

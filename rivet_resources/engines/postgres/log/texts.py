@@ -88,6 +88,7 @@ def _money(column: Column) -> Convert:
     scale = natural.scale
 
     def convert(texts: pa.Array) -> pa.Array:
+        # The separators are left out, and the point is put back where lc_monetary of the server has it.
         digits = pc.utf8_lpad(pc.replace_substring_regex(texts, r"[^0-9]", ""), scale + 1, "0")
         whole = pc.utf8_slice_codeunits(digits, 0, -scale) if scale else digits
         sign = pc.if_else(pc.match_substring_regex(texts, r"[-(\x{2212}]"), "-", "")
@@ -101,6 +102,7 @@ def _hex(skip: int) -> Convert:
     r"""Read hexadecimal texts that begin with `skip` other letters (`\x`)."""
 
     def convert(texts: pa.Array) -> pa.Array:
+        # So that every byte that is left belongs to a value.
         filled = pc.fill_null(texts, "") if texts.null_count else texts
         places = np.frombuffer(filled.buffers()[1], np.int32)[filled.offset : filled.offset + len(filled) + 1]
         lengths = np.diff(places).astype(np.int64)
@@ -190,6 +192,7 @@ def _parse_times(
         try:
             return fast(texts).view(arrow)
         except pa.ArrowInvalid:
+            # The usual ones all at once; one odd text among them does not make the page slow.
             is_usual = pc.match_substring_regex(texts, usual)
             numbers = fast(pc.if_else(is_usual, texts, pa.scalar(None, pa.string()))).view(storage)
             odd = [slow(text) for text in texts.filter(pc.invert(is_usual)).to_pylist()]
@@ -229,6 +232,7 @@ def lists(texts: pa.Array, column: Column) -> pa.Array:
     """Take one-dimensional arrays apart; those of other shapes become NULL here and are flagged (`shapes`)."""
     texts = pc.if_else(shapes(texts), pa.scalar(None, pa.string()), texts)
     quoted = pc.or_(pc.match_substring(texts, '"'), pc.match_substring(texts, "\\"))
+    # Only where a quote or a backslash stands anywhere: plain items are split by vectors.
     apart = _split_quoted(texts) if pc.any(quoted).as_py() else _split_plain(texts)
     item = column.arrow.value_type
     values = _item(item)(apart.values)
@@ -240,6 +244,7 @@ def _split_plain(texts: pa.Array) -> pa.Array:
     """Split texts without quotes; such an item is never empty, so empty pieces are the empty arrays'."""
     pieces = pc.split_pattern(pc.fill_null(pc.utf8_slice_codeunits(texts, 1, -1), ""), ",")
     values = pieces.flatten()
+    # `{}` is an array of one empty piece to `split`, and of no item to PostgreSQL.
     is_item = pc.not_equal(values, "").to_numpy(zero_copy_only=False)
     counts = np.concatenate([[0], np.cumsum(is_item)])
     offsets = counts[pieces.offsets.to_numpy() - pieces.offsets[0].as_py()].astype(np.int32)

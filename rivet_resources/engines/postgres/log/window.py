@@ -91,6 +91,8 @@ class TransactionBatch:
         batch = messages.split(array)
         self.messages += len(batch)
         for first, last in self._runs(batch):
+            # What comes behind the full window waits in `rest`, undecoded: relations behind it are not looked at
+            # yet.
             if self.is_full:
                 return
             part = Messages(
@@ -105,6 +107,7 @@ class TransactionBatch:
         first, known = 0, dict(self.relations)
         for i in np.nonzero((batch.kinds == messages.RELATION) | (batch.kinds == messages.TRUNCATE))[0].tolist():
             if batch.kinds[i] == messages.TRUNCATE:
+                # A truncate stands alone in its run, since it has no row and its place among the rows counts.
                 yield from ((a, b) for a, b in ((first, i), (i, i + 1)) if b > a)
                 first = i + 1
                 continue
@@ -129,6 +132,7 @@ class TransactionBatch:
         owners = batch.number(batch.starts[rows] + 1, 4)
         ours = {oid: found for oid in np.unique(owners).tolist() if (found := self._captured_relation(oid)) is not None}
         is_kept = np.zeros(len(batch), bool)
+        # Owners are tables, and each row belongs to a transaction; wanted must be both.
         is_kept[rows] = np.isin(owners, np.array(list(ours), np.int64)) & stamps.wanted[stamps.owner[rows]]
         upto = self._close(batch, stamps, is_kept)
         within = is_kept[rows] & (rows < upto)
@@ -178,6 +182,7 @@ class TransactionBatch:
         found = [captured for oid in oids if (captured := self._captured_relation(oid)) is not None]
         if not found or not stamps.wanted[stamps.owner[0]]:
             return
+        # Counted as one change, whichever number of tables it names.
         self._close(batch, stamps, np.array([True]))
         self.truncated |= {one.table for one in found}
         for captured in {one.table: one for one in found}.values():
@@ -228,6 +233,7 @@ class TransactionBatch:
         place = {column.name: i for i, column in enumerate(captured.columns)}
         flags = [shapes(texts[place[column.name]]) for column in flagged(captured.columns)]
         batch = pa.RecordBatch.from_arrays(arrays + flags, [str(i) for i in range(len(arrays) + len(flags))])
+        # A cell of the key always fails: with a NULL in its place the change would belong to no row.
         strict = frozenset(captured.columns[i].name for i in captured.key)
         try:
             made, counts = batch_cells.Cells(captured.columns, chunk=0, readers=READ, strict=strict).decode([batch])
@@ -286,6 +292,7 @@ class _Stamps:
         base = np.concatenate([[-state.changes], changes[begins]]).astype(np.int64)
         owner = np.searchsorted(np.concatenate([[-1], begins]), np.arange(len(batch)), "right") - 1
         ends = np.nonzero(batch.kinds == messages.COMMIT)[0]
+        # The last BEGIN without a COMMIT behind it; a batch with neither goes on with what was open before.
         last_begin = int(begins[-1]) if len(begins) else -1
         is_open = last_begin > int(ends[-1]) if len(ends) else bool(len(begins)) or state.is_open
         window.open = Transaction(

@@ -22,7 +22,8 @@ from rivet_resources.errors import LogSetup, RivetError, SourceLost, SourcePermi
 Rows = list[tuple[Any, ...]]
 
 FIRST_ROWS, BATCH_ROWS = 500, 10_000  # of the first batch, whose rows tell how large the others may be, and at most
-OUT_OF_RANGE = frozenset({313, 22829})  # what the functions answer when an LSN is outside what they have
+# What the functions answer when an LSN is outside what they have.
+OUT_OF_RANGE = frozenset({313, 22829})
 
 
 class OutOfRange(Exception):
@@ -64,6 +65,8 @@ class Asking:
         cursor = None
         try:
             cursor = driver.execute(self._connection, batch, timeout=self.conn_params.statement_timeout_s)
+            # A batch begins with DECLAREs and EXECs, whose answers can have no rows; the first one that could is
+            # wanted.
             return [rows for rows in _answers(cursor) if rows is not None] or [[]]
         except driver.DriverRefused as error:
             raise self._fault(error, doing) from None

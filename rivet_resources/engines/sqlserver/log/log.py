@@ -42,7 +42,8 @@ from rivet_resources.engines.sqlserver.sql import quote_text
 from rivet_resources.engines.sqlserver.values import items
 from rivet_resources.errors import LogBusy, LogSetup, PositionLost, SourceError, SourceLost, SourcePermission
 
-STALLED_SECONDS = 600  # the job of an idle database writes a marker about every 5 minutes (`cdc.md`, 6.2)
+# The job of an idle database writes a marker about every 5 minutes (`cdc.md`, 6.2).
+STALLED_SECONDS = 600
 # Only for a position this old is it worth a statement to ask how long the clean-up leaves changes.
 OLD_SECONDS = 3600
 START_JOB = "EXEC sys.sp_cdc_start_job @job_type = N'capture'"
@@ -124,6 +125,7 @@ class SqlServerLog:
         """
         self._own()
         target = self.survey().target
+        # Right before the greatest least, so that every table's first change lies behind it.
         least = max(instance.low for instance in self._instances()) - 1
         return sql.position_at(max(sql.lsn_of(target), least))
 
@@ -178,6 +180,7 @@ class SqlServerLog:
         try:
             yield from self._window(low, high, most=most)
         except OutOfRange as error:
+            # Not what the number says (313): the clean-up may have passed us, which the least positions tell.
             self._refuse_gone(low, self._least())
             raise error.error from None
 
@@ -227,6 +230,7 @@ class SqlServerLog:
             return Lag()
         row = self.asking.ask(sql.LAG.format(at=sql.literal(sql.lsn_of(at))), doing="measuring the lag")[0]
         transactions, oldest, age, newest = (None if cell is None else int(cell) for cell in row)
+        # A young position needs no statement for the clean-up's retention.
         is_old = age is None or age > OLD_SECONDS
         kept = self._retention_seconds() if is_old else 0
         # Nobody may rest on "none" at an old position: the clean-up passes it, changes or not, so it must move on.
@@ -249,6 +253,7 @@ class SqlServerLog:
         try:
             rows = self.asking.ask(sql.RETENTION, doing="asking for the clean-up job")
         except SourceError as error:
+            # A line that broke says nothing of what this user may see.
             if error.retry:
                 raise
             rows = []
@@ -311,6 +316,8 @@ class SqlServerLog:
         except SourceError as error:
             if error.retry:
                 raise
+            # A server without application locks, or a user who may not take them: reading takes nothing away, so it
+            # goes on.
             answer = []
         # sp_getapplock: -1 is a timeout, which is 0 here; 0 and 1 say granted.
         if answer and answer[0][0] == -1:

@@ -56,6 +56,7 @@ def findings(capture: Capture, asking: Asking) -> Iterator[Finding]:
         yield from _table(_only(capture, place), table, look, asking)
 
 
+# Two tables of which one is not captured would otherwise both be judged by that one.
 def _only(capture: Capture, place: int) -> Capture:
     """Narrow a capture to one of its tables, so that each is judged by itself."""
     instances = capture.capture_instances[place : place + 1]
@@ -142,7 +143,8 @@ def _readable(instance: Instance, look: ChangeTables, asking: Asking) -> Finding
         asking.ask(PROBE.format(changes=sql.changes_of(instance.name, at, at)), doing="reading one change")
     except SourcePermission as error:
         return Finding(name, "fail", str(error), _grants(asking, instance.number, _source(instance)))
-    except OutOfRange:  # the clean-up came between; the function itself may be used
+    except OutOfRange:
+        # The clean-up came between; the function itself may be used.
         return Finding(name, "ok", f"The changes of {instance.label} can be read.")
     return Finding(name, "ok", f"The changes of {instance.label} can be read.")
 

@@ -67,6 +67,7 @@ class Decoder:
             LogRefused: an update without its other half, or halves that cannot be told apart.
             ValueDoesNotFit: by the policy of the column.
         """
+        # One batch behind: whether the last change of a batch is whole shows only when the next one is there.
         waiting = next(batches, None)
         for following in batches:
             if waiting is not None and following.num_rows:
@@ -117,7 +118,9 @@ class Decoder:
         ends = [*starts[1:].tolist(), rows.num_rows]
         order: list[int] = []
         for start, end in zip(starts.tolist(), ends, strict=True):
-            order += range(start, end) if end - start < 3 else self._told_apart(rows, operations, range(start, end))
+            # An update's two halves, or a delete and an insert, have their order by what they are.
+            is_clear = end - start < 2 or (end - start == 2 and operations[start] != operations[start + 1])
+            order += range(start, end) if is_clear else self._told_apart(rows, operations, range(start, end))
         return rows.take(pa.array(order))
 
     def _told_apart(self, rows: pa.RecordBatch, operations: npt.NDArray[Any], group: range) -> list[int]:
@@ -128,6 +131,8 @@ class Decoder:
         by = {row: [str(cells.column(place)[row].as_py()) for place in places] for row in group}
         of = {op: sorted((r for r in group if operations[r] == op), key=by.__getitem__) for op in (1, 2, 3, 4)}
         halves = list(zip(of[UPDATE_BEFORE], of[UPDATE_AFTER], strict=False))
+        # Without a key nothing tells which half belongs to which; that does not matter where images before are not
+        # wanted.
         is_clear = all(by[a] == by[b] for a, b in halves) if self.table.key else not self.before
         if len(of[UPDATE_BEFORE]) != len(of[UPDATE_AFTER]) or (len(halves) > 1 and not is_clear):
             raise self._refusal(rows, group.start, "several updates of one sequence value whose halves do not match")
@@ -159,11 +164,13 @@ class Decoder:
         """Return each row's place in its commit, and remember where the last one stands."""
         lsns = marks[:, :LSN_BYTES]
         weights = np.ones(len(operations), dtype=np.int64)
-        weights[operations == UPDATE_BEFORE] = 0  # so that a place does not depend on reading these rows
+        # So that a place does not depend on reading these rows.
+        weights[operations == UPDATE_BEFORE] = 0
         weights[operations == UPDATE_AFTER] = 2
         counted = np.cumsum(weights)
         begins = np.ones(len(operations), dtype=bool)
         begins[1:] = np.any(lsns[1:] != lsns[:-1], axis=1)
+        # Each commit counts from its own first row.
         base = np.where(begins, counted - weights, 0)
         if lsns[0].tobytes() == self._commit:
             # The commit goes on from the batch before: its places go on as well.
@@ -189,7 +196,8 @@ class Decoder:
         bits = np.frombuffer(b"".join(masks), dtype=np.uint8).reshape(-1, width)
         found = {}
         for name in self._watched:
-            byte, bit = divmod(self.table.ordinals[name] - 1, 8)  # the last byte has the first eight columns
+            # The last byte has the first eight columns.
+            byte, bit = divmod(self.table.ordinals[name] - 1, 8)
             found[name] = (bits[:, width - 1 - byte] >> bit & 1).astype(bool)
         return found
 
@@ -219,6 +227,7 @@ class _Part:
         """Put the envelope before the rows; a changed key is a delete and an insert."""
         halves = np.flatnonzero(self.operations == UPDATE_BEFORE)
         moved = halves[self._has_moved_key(captured.key, halves)]
+        # A copy: which rows are halves is still asked of the numbers as they came.
         words = self.operations.copy()
         words[moved], words[moved + 1] = DELETE, INSERT
         # The even number before a change's own is kept free for this half.
@@ -238,6 +247,7 @@ class _Part:
             return table
         images = self._images(words, long)[shown]
         is_known = words[shown] != INSERT
+        # Row 0 stands in where there is no image; the mask hides it.
         rows = self._fill_unchanged(long).take(pa.array(np.where(is_known, images, 0)))
         struct = pa.StructArray.from_arrays(
             [_one(column) for column in rows.columns], fields=list(rows.schema), mask=pa.array(~is_known)
@@ -281,6 +291,8 @@ class _Part:
         """Take what an update left alone from the row after it, where the row before lacks it."""
         table = self.table
         for column in long:
+            # The log leaves a large value out of the row before when the update left it alone: it is then what it
+            # is now.
             gaps = (self.operations == UPDATE_BEFORE) & ~self.touched[column.name]
             if gaps.any():
                 source = np.arange(len(gaps)) + gaps
@@ -300,6 +312,7 @@ def _join(held: pa.RecordBatch | None, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _marks(rows: pa.RecordBatch) -> npt.NDArray[np.uint8]:
     """Return (start_lsn, seqval) of each row as bytes, which compare as the server compares them."""
+    # As bytes: ten of them are compared like one big-endian number.
     both = [np.frombuffer(b"".join(rows.column(i).to_pylist()), dtype=np.uint8).reshape(-1, LSN_BYTES) for i in (0, 1)]
     return np.concatenate(both, axis=1)
 

@@ -78,6 +78,7 @@ def read_survey(rows: Rows) -> ChangeTables:
     offset = round(int(first[9] or 0) / 15) * 15
     return ChangeTables(
         instances=instances,
+        # All zero means that nothing was captured yet, as NULL does.
         high=int(first[6], 16) if first[6] and int(first[6], 16) else None,
         guid=first[7] or "",
         age_seconds=None if first[8] is None else int(first[8]),
@@ -95,6 +96,7 @@ def instances_of(capture: Capture, known: Sequence[Instance]) -> tuple[Instance,
     named = dict(zip(capture.tables, capture.capture_instances, strict=False))
     found = tuple(_instance(table, named.get(table, ""), known) for table in capture.tables)
     for instance in found:
+        # All zero: no such instance, or not permitted (`cdc.md`, 6.2); that it is there was seen above.
         if not instance.low:
             raise SourcePermission(
                 f"Capture instance {instance.name} shows this user no changes. Its gating role is in "
@@ -107,7 +109,8 @@ def instances_of(capture: Capture, known: Sequence[Instance]) -> tuple[Instance,
 def _instance(table: str, name: str, known: Sequence[Instance]) -> Instance:
     schema, bare = split_name(table)
     mine = [i for i in known if i.table.lower() == bare.lower() and i.schema.lower() == (schema or i.schema).lower()]
-    if len({i.schema for i in mine}) > 1:  # as the server resolves a bare name
+    # As the server resolves a bare name.
+    if len({i.schema for i in mine}) > 1:
         mine = [i for i in mine if i.schema == "dbo"] or mine
     if name:
         chosen = [i for i in known if i.name == name]
@@ -171,6 +174,7 @@ def _names(instance: Instance, column: str) -> tuple[str, ...]:
 
 
 def _capture_table(table: str, instance: Instance, rows: Rows, rules: TypeRules) -> CapturedTable:
+    # Computed columns: the log has NULL for all of them.
     rows = [row for row in rows if not row[3]]
     columns = tuple(_column(row, rules, instance.label) for row in rows)
     keyed = sorted((row[10], row[1]) for row in rows if row[10])
@@ -185,7 +189,8 @@ def _capture_table(table: str, instance: Instance, rows: Rows, rules: TypeRules)
 
 def _column(row: tuple[Any, ...], rules: TypeRules, relation: str) -> Column:
     """Type one column; any cell of a log may be missing, also of columns that are NOT NULL in their table."""
-    is_rowversion = row[9] == "timestamp"  # its change table calls it binary(8)
+    # Its change table calls it binary(8).
+    is_rowversion = row[9] == "timestamp"
     described = Described(
         name=row[1],
         base="timestamp" if is_rowversion else row[4],

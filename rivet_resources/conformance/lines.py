@@ -1,7 +1,10 @@
-"""A TCP server for one test: each connection in a thread of its own, and with the block all of it ends.
+"""Servers for one test, of this package's and of Rivet's own: lines that break, fall silent, or are refused.
 
-Belongs here: accepting, passing on, ending; a proxy that a test makes silent, or takes away. Not here: what is said
-over the line (the tests: a pooler that refuses).
+Belongs here: accepting, passing on, ending; a proxy that a test makes silent, or takes away; each connection has a
+thread of its own, and all of it ends with the block. Not here: what is said over a line, which the test writes.
+
+    with proxied("postgresql://rivet@db.test:5432/shop") as (line, url):
+        line.down()  # who connects to `url` is refused, until line.up()
 """
 
 from __future__ import annotations
@@ -50,7 +53,8 @@ class Lines:
             hang_up(each)
         for thread in self.threads:
             thread.join(END_SECONDS)
-        assert [] == [thread.name for thread in self.threads if thread.is_alive()]
+        if any(thread.is_alive() for thread in self.threads):
+            raise RuntimeError(f"a line did not end within {END_SECONDS} s")
 
 
 @contextmanager
