@@ -54,6 +54,7 @@ from rivet_resources.contracts.read_limits import RateLimit
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.rows.row_errors import RowPolicy
 from rivet_resources.contracts.rows.row_folders import Granularity, RowFolders
+from rivet_resources.contracts.rows.value_windows import SHARD_COLUMN
 from rivet_resources.contracts.schema_registry import SchemaFormat
 from rivet_resources.contracts.settings import Settings, Size, Tuning
 from rivet_resources.contracts.source import Source, TypeRules
@@ -145,6 +146,9 @@ class Export(Settings):
         "mask_tags",
         "unmasked",
     )
+
+    _whole: Export | None = PrivateAttr(None)  # of which this is one shard; None: of none
+    _shard: str = PrivateAttr("")
 
     name: ExportName = Field(description="names its asset, folder, files and cursor; unique in the file")
     mode: str = Field("full", description="full, incremental, chunked, time_window, cdc or poll")
@@ -365,7 +369,38 @@ class Export(Settings):
     @property
     def has_partitions(self) -> bool:
         """Return whether each window is a partition of its own: of time, a value, a shard, or a day's snapshot."""
-        return self.has_days or self.by_value is not None or self.shards is not None
+        return self.has_days or self.has_values
+
+    @property
+    def is_apart(self) -> bool:
+        """Return whether each shard has a chain of windows, a cursor and a folder of its own (`alone`)."""
+        return self.shards is not None and self.answers.shards_apart
+
+    @property
+    def of_shard(self) -> str:
+        """Name the shard that this is the export of alone; '' of an export as it is written."""
+        return self._shard
+
+    @property
+    def whole(self) -> Export:
+        """Return the export as it is written."""
+        return self._whole or self
+
+    def alone(self, shard: str) -> Self:
+        """Return the export of one shard alone, as one without `shards`: what is kept of it has a name of its own."""
+        one = self.model_copy(update={"name": f"{self.name}/{SHARD_COLUMN}={shard}", "shards": None})
+        one._whole, one._shard = self, shard
+        return one
+
+    @property
+    def has_values(self) -> bool:
+        """Return whether windows are of values, or of shards, alone or beside days."""
+        return self.by_value is not None or self.shards is not None
+
+    @property
+    def has_two_dimensions(self) -> bool:
+        """Return whether each window is of a time, or a day's snapshot, and of a value, or a shard."""
+        return self.has_days and self.has_values
 
     @property
     def has_days(self) -> bool:
@@ -382,8 +417,7 @@ class Export(Settings):
         """Return of which family its windows are."""
         if self.first_snapshot is not None:
             return "snapshot"
-        has_values = self.by_value is not None or self.shards is not None
-        return "value" if has_values and not self.answers.has_windows else self.answers.window
+        return "value" if self.has_values and not self.answers.has_windows else self.answers.window
 
     # --- what a mode may answer in another way -------------------------------------------------------
 
@@ -398,7 +432,7 @@ class Export(Settings):
 
     def folders(self) -> list[str]:
         """Return the names that its windows are kept under, which are also folders at the destination."""
-        return [self.name]
+        return [self.alone(each).name for each in self.shards or ()] if self.is_apart else [self.name]
 
     def tables_beside(self) -> list[str]:
         """Return the names of the tables that are kept beside what is read."""

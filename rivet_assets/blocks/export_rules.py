@@ -6,13 +6,14 @@ rules of one mode (`modes/`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import refusal
-from rivet_resources.contracts.addressing import PARTITION
+from rivet_resources.contracts.addressing import LAST_PARTITION, PARTITION
 from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.settings import parse_size
@@ -22,6 +23,7 @@ from rivet_resources.write.formats.parquet import LEVELS
 Block = Mapping[str, Any]
 Rule = Callable[[Block, ModeFacts], Iterator[InitErrorDetails]]
 
+NAMED = re.compile(r"\{(export|table)\}.")  # in a place, with something behind it
 NOT_BESIDE_TIME = frozenset("[],")  # in values: Dagster's, of partitions of two dimensions
 # Formats of messages → the language of their schemas.
 MESSAGE_FORMATS: Mapping[str, str] = {"avro": "avro", "ndjson": "json", "protobuf": "protobuf"}
@@ -270,8 +272,8 @@ def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     is_there = block.get("partition_by") is not None
     by_value = any(inner(block, "partition_by", key) is not None for key in ("values", "query"))
     kind = str(inner(block, "destination", "type"))
-    if by_value and mode.has_windows:
-        yield from _values_beside_time(block)
+    if by_value and (mode.has_windows or block.get("snapshots") is not None):
+        yield from _values_beside_time(block, "mode time_window" if mode.has_windows else "snapshots")
     elif by_value and not mode.cuts:
         message = f"makes a window per value, and mode {mode.name} has windows of its own; use full, chunked or "
         yield refusal(code, message + "time_window", loc=loc)
@@ -289,13 +291,18 @@ def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
             yield refusal(code, message, loc=("destination", key))
 
 
-def _values_beside_time(block: Block) -> Iterator[InitErrorDetails]:
-    """Refuse what cannot be the second dimension of partitions: Dagster joins two lists that are known."""
+def _values_beside_time(block: Block, times: str) -> Iterator[InitErrorDetails]:
+    """Refuse what cannot be the second dimension of partitions: Dagster joins two lists that are known.
+
+    Args:
+        times: what makes the first one, as people write it.
+    """
     code, loc = "RIVET_CONFIG_PARTITION_BY", ("partition_by",)
     if inner(block, "partition_by", "query") is not None:
-        yield refusal(code, "with mode time_window needs `values`; a query is for modes full and chunked", loc=loc)
+        message = f"with {times} needs `values`; a query is for modes full and chunked, without snapshots"
+        yield refusal(code, message, loc=loc)
     elif inner(block, "partition_by", "others") == "own_window":
-        message = "with mode time_window cannot have others: own_window; list the values, or write others: ignore"
+        message = f"with {times} cannot have others: own_window; list the values, or write others: ignore"
         yield refusal(code, message, loc=loc)
     values = inner(block, "partition_by", "values")
     for value in values if isinstance(values, list | tuple) else ():
@@ -310,17 +317,30 @@ def shards_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     if block.get("shards") is None:
         return
     kind = str(inner(block, "destination", "type"))
-    if not mode.cuts and not mode.has_windows:
+    if not mode.cuts and not mode.has_windows and not mode.shards_apart:
         message = f"makes a window per database, and mode {mode.name} goes on from one place, which several databases "
-        message += (
-            "do not have; use full, chunked or time_window, or give each database an export of its own, with its "
-        )
-        message += "own `source`"
+        message += "do not have; use full, chunked, time_window or incremental, or give each database an export of its "
+        message += "own, with its own `source`"
         yield refusal(code, message, loc=loc)
     elif any(inner(block, "partition_by", key) is not None for key in ("values", "query")):
         yield refusal(code, "stands beside values of partition_by, and both make windows; keep one", loc=loc)
     elif kind in DESTINATIONS and DESTINATIONS[kind].is_stream:
         yield refusal(code, "makes folders, and stdout is one stream; remove it", loc=loc)
+    elif mode.shards_apart:
+        yield from _apart_at_the_destination(block, mode)
+
+
+def _apart_at_the_destination(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
+    """Refuse places where the folders of shards would not lie side by side below the export's."""
+    code = "RIVET_CONFIG_SHARDS"
+    if _is_topic(block):
+        message = f"with mode {mode.name} keeps each database's windows in a folder, and a topic has none; give each "
+        yield refusal(code, message + "database an export of its own, with its own `source`", loc=("shards",))
+    for key in ("path", "prefix"):
+        place = LAST_PARTITION.sub("", str(inner(block, "destination", key) or "")).rstrip("/\\")
+        if NAMED.search(place):
+            message = "must end in {export} or {table} where `shards` have folders below it; remove what follows"
+            yield refusal(code, message, loc=("destination", key))
 
 
 def compaction_fits(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:

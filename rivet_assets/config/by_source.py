@@ -1,11 +1,11 @@
-"""Exports by the source they read, for commands that ask each source once."""
+"""Exports by the source they read, for commands that ask each source once; and by the name that state has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rivet_assets.modes.by_shard import shards_apart, source_of_shard
+from rivet_assets.modes.by_shard import chains_of, shards_apart, source_of_shard
 from rivet_resources.contracts.source import Source
 
 if TYPE_CHECKING:
@@ -28,3 +28,15 @@ def by_source(config: RivetConfig, exports: Iterable[Export]) -> dict[str, tuple
             unique = f"{name} ({number})"
         found.setdefault(unique, (source, []))[1].append(export)
     return found
+
+
+def export_kept_as(config: RivetConfig, name: str) -> Export:
+    """Find an export, or one shard that has a cursor of its own, by the name that its state is kept under.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    whole = next((each for each in config.exports if name in each.folders() and each.is_apart), None)
+    if whole is None:
+        return config.export(name)
+    return next(each for each in chains_of(whole) if each.name == name)

@@ -66,7 +66,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_SCHEMA_REGISTRY": "schemas without a registry, two of one subject, a mode without rows, or half a "
     "sign-in",
     "RIVET_CONFIG_PARTITION_BY": "values that cannot be windows side by side, or a mode without windows or folders",
-    "RIVET_CONFIG_SNAPSHOTS": "keys of snapshots without `snapshots`, or beside values of `partition_by`",
+    "RIVET_CONFIG_SNAPSHOTS": "keys of snapshots without `snapshots`",
     "RIVET_CONFIG_SHARDS": "names or variables that do not tell databases apart, or a mode without windows for them",
     "RIVET_CONFIG_SCHEDULE": "not a cron line",
     "RIVET_CONFIG_FRESHNESS": "warn_after not shorter than fail_after",

@@ -52,6 +52,8 @@ def _fault(export: Export, name: str, known: Mapping[str, Export]) -> str:
         )
     if other.answers.holds_changes or other.answers.follows_log:
         return f"is {name}, which keeps changes, not rows; name an export of the table in another mode"
+    if other.is_apart:
+        return f"is {name}, whose shards have folders of their own; name an export of mode full of the same table"
     if other.destination.is_stream:
         return f"is {name}, which writes to a stream that keeps nothing; name one with files"
     if export.name in _reached(other, known):

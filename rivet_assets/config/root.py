@@ -180,7 +180,13 @@ class RivetConfig(Settings):
         )
 
     def source_of(self, export: Export) -> tuple[str, Source]:
-        """Find an export's source and its name; a source without a name is called by its type."""
+        """Find an export's source and its name; a source without a name is called by its type.
+
+        Of one shard alone it is the shard's.
+        """
+        return source_of_shard(export.whole, self._named_source(export), export.of_shard)
+
+    def _named_source(self, export: Export) -> tuple[str, Source]:
         if export.source is not None and not isinstance(export.source, str):
             return export.source.type, export.source
         if export.source is not None:

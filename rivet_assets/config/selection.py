@@ -62,7 +62,7 @@ def due(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -
         ConfigError: it has no such window.
         RivetError: the query that finds the values cannot be asked.
     """
-    if not export.answers.has_windows and (export.by_value is not None or export.shards is not None):
+    if export.has_values and not export.has_days:
         return _values(config, export, partitions)
     from rivet_assets.modes.partitions import (  # Dagster
         due_keys,

@@ -40,7 +40,7 @@ from rivet_assets.run.admit.admission import ADOPT, Admission
 from rivet_assets.run.admit.scope import state_of
 from rivet_assets.run.attempt import Attempt, Site, attempt
 from rivet_assets.run.judge.quality import Verdict, refusal
-from rivet_assets.run.other_values import look_at_values
+from rivet_assets.run.other_values import look_at_values, refuse_other_layout
 from rivet_assets.run.progress import Reporter
 from rivet_assets.run.read_ahead import RefusedWindow, stage_ahead, summary
 from rivet_assets.run.schema_agreement import schema_gate
@@ -145,9 +145,10 @@ def _windows(
                     tried += 1
                     try:
                         with ready.attempt() as made:
-                            yield from red.kept_latest(_commit(site, spec, made, context.instance))
+                            here = site.at(ready.window)
+                            yield from red.kept_latest(_commit(here, spec, made, context.instance))
                             runs.append(made.staged.extract.run_id)
-                            _tell_quarantine(site, made, spec.key, context)
+                            _tell_quarantine(here, made, spec.key, context)
                             if tried == 1:
                                 _observe_table(site, made, context)
                     # A bad window fails alone: the others are recorded as they are committed, and only a fault that
@@ -194,7 +195,7 @@ def _commit(site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterI
     """
     verdicts = _verdicts(site.export, made)
     if made.is_refused:
-        yield from evaluations(spec.key, verdicts, made.window.partition, instance=instance)
+        yield from evaluations(spec.key, verdicts, made.partition, instance=instance)
         raise GateRefused(refusal(site.export.name, made.window.key, made.verdicts))
     if made.is_skipped:
         site.tell(f"{site.export.name} {made.window.key}: no rows, and skip_empty is set; nothing was written.")
@@ -203,11 +204,11 @@ def _commit(site: Site, spec: dg.AssetSpec, made: Attempt, instance: dg.DagsterI
         _, published = _offer(site, made).publish()
         yield dg.AssetMaterialization(
             spec.key,
-            partition=made.window.partition,
+            partition=made.partition,
             metadata={**describe(site, made), **published},
             tags={DATA_VERSION_TAG: data_version(made.staged).value, **dimension_tags(site.export, made.window)},
         )
-    yield from evaluations(spec.key, verdicts, made.window.partition, instance=instance)
+    yield from evaluations(spec.key, verdicts, made.partition, instance=instance)
 
 
 def _site(asked: AskedRun) -> Site:
@@ -223,7 +224,7 @@ def _site(asked: AskedRun) -> Site:
     # `{date}` is the day the run started on, also after midnight.
     place = export.destination.on(date.min).root(export.name).uri
     export = export.model_copy(update={"destination": export.destination.on(datetime.now(UTC).date())})
-    return Site(
+    site = Site(
         export=export,
         source_name=name,
         source=source,
@@ -239,6 +240,8 @@ def _site(asked: AskedRun) -> Site:
         observer=observers_of(config, context.log.warning),
         schemas=schema_gate(config, export, state),
     )
+    refuse_other_layout(site)
+    return site
 
 
 def _observe_table(site: Site, made: Attempt, context: dg.AssetExecutionContext) -> None:

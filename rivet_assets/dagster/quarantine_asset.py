@@ -57,10 +57,10 @@ def quarantine_event(site: Site, made: Attempt, key: dg.AssetKey) -> dg.AssetMat
         return None
     dead = made.staged.measures.dead
     worst = sorted(dead.items(), key=lambda item: -item[1])[:MOST_REASONS]
-    count = "dagster/partition_row_count" if site.export.has_partitions else "dagster/row_count"
+    count = "dagster/partition_row_count" if site.export.whole.has_partitions else "dagster/row_count"
     return dg.AssetMaterialization(
         quarantine_key(key),
-        partition=made.window.partition if site.export.has_partitions else None,
+        partition=made.partition if site.export.whole.has_partitions else None,
         description=f"{sum(dead.values())} rows of window {made.window.key} set aside",
         metadata={
             count: sum(dead.values()),

@@ -20,6 +20,7 @@ from rivet_assets.dagster.checks.proof_checks import EQUALS_SOURCE, is_close_eno
 from rivet_assets.dagster.resources import project_keys, project_session
 from rivet_assets.dagster.run_tags import tag_run
 from rivet_assets.dagster.translator import SpecOf
+from rivet_assets.modes.by_shard import IN_CHAIN
 from rivet_assets.modes.partitions import dimension_tags, partitions_of
 from rivet_assets.prove.reconcile_result import Depth as HowClosely
 from rivet_assets.prove.reconcile_result import Reconciled
@@ -173,8 +174,10 @@ def _events(target: Target, done: Repaired) -> Iterable[dg.AssetMaterialization]
                 "rivet/repaired": window.text, "rivet/window": window.window, "rivet/rows_read": window.rows,
                 "rivet/bytes": window.bytes, "rivet/run_id": window.run_id,
             }  # fmt: skip
-            partition = Window(window.window).partition if is_partitioned else None
-            tags = dimension_tags(target.export, Window(window.window))
+            # Of a shard's chain the partition is the shard.
+            key = window.window.partition(IN_CHAIN)[0] if target.export.is_apart else window.window
+            partition = Window(key).partition if is_partitioned else None
+            tags = dimension_tags(target.export, Window(key))
             yield dg.AssetMaterialization(target.spec.key, partition=partition, metadata=facts, tags=tags)
 
 

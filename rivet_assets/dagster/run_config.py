@@ -67,23 +67,29 @@ class AskedRun:
     @property
     def name(self) -> str:
         """Return the export's name as it stands in tags."""
-        return key_part(self.export.name.replace("/", "."))
+        return _tag_part(self.export)
 
-    def begin(self, state: State) -> Callable[[], None] | None:
-        """Return what makes the run begin anew; to be called under the lease. None: it goes on as ever."""
+    def begin(self, state: State) -> Callable[[Export], None] | None:
+        """Return what makes the run begin anew; to be called under the lease. None: it goes on as ever.
+
+        It is given the export that begins anew: this one, or one of its shards.
+        """
         if not self.options.full_refresh:
             return None
 
-        def begin_anew() -> None:
+        def begin_anew(export: Export) -> None:
             instance, run_id = self.context.instance, self.context.run_id
-            tag, run = f"{FORGOTTEN}.{self.name}", instance.get_run_by_id(run_id)
+            tag = f"{FORGOTTEN}.{_tag_part(export)}"
+            # A step over partitions is never tried again, and its threads leave the instance alone.
+            run = None if export.of_shard else instance.get_run_by_id(run_id)
             # A retry of the step keeps what was read since.
             if run is not None and run.tags.get(tag) == run_id:
                 return
             # The tag comes after it: a run that dies in between has read nothing yet, and forgets once more.
-            forget(self.config, self.export, state=state)
-            self.context.log.info(f"{self.export.name}: begins anew, as `full_refresh` asks for.")
-            instance.add_run_tags(run_id, {tag: run_id})
+            forget(self.config, export, state=state)
+            self.context.log.info(f"{export.name}: begins anew, as `full_refresh` asks for.")
+            if not export.of_shard:
+                instance.add_run_tags(run_id, {tag: run_id})
 
         return begin_anew
 
@@ -109,6 +115,10 @@ class AskedRun:
         if proved.reconciled is not None:
             text += f"; {proved.reconciled.text}"
         self.context.log.info(f"{self.export.name}: {text}.")
+
+
+def _tag_part(export: Export) -> str:
+    return key_part(export.name.replace("/", "."))
 
 
 def asked_of(context: dg.AssetExecutionContext, export: Export, *, config: RivetConfig) -> AskedRun:

@@ -51,7 +51,8 @@ def examine(config: RivetConfig, names: Sequence[str] = ()) -> list[Row]:
     read: dict[str, Mapping[str, ForeseenRead]] = {}
 
     def tell(export: Export, of_it: Mapping[str, ForeseenRead]) -> None:
-        read[export.name] = {**read.get(export.name, {}), **of_it}  # of each shard
+        name = export.whole.name
+        read[name] = {**read.get(name, {}), **of_it}  # of each shard
 
     asks: dict[str, Callable[[], list[Row]]] = {
         "spark": partial(spark_rows, config.spark),

@@ -62,7 +62,7 @@ def source_rows(
                     export, relation = asked
                     if not export.answers.follows_log:
                         identity = identity or session.identity()
-                        shard = next(iter(export.shards or ("",)))
+                        shard = export.of_shard or next(iter(export.shards or ("",)))
                         read = ForeseenRead(provenance_in(source, name, identity, relation), shard=shard)
                         tell(export, {kept_as(export, shard): read})
     except RivetError as error:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from rivet_assets.launch.outcome import Outcome
+from rivet_assets.modes.by_shard import chains_of, shard_window
 from rivet_assets.modes.by_value import window_keys
 from rivet_assets.notify.messages import Ended, sum_up
 from rivet_assets.run.drift import Drift
@@ -67,6 +68,27 @@ def history(state: State, export: str, began: datetime) -> RunRecords:
         schema_changes="; ".join(dict.fromkeys(changes)),
         slowed_because=next((str(each.detail["reason"]) for each in events if _slowed_down(each)), ""),
         resumable=bool(state.chunk_progress(export)),
+    )
+
+
+def history_of(state: State, export: Export, began: datetime) -> RunRecords:
+    """Read what this process recorded of an export since `began`; of shards with chains of their own joined.
+
+    A run of one of these is then told as of its shard, `shard=eu`.
+    """
+    if not export.is_apart:
+        return history(state, export.name, began)
+    parts = [(each, history(state, each.name, began)) for each in chains_of(export)]
+    records = [replace(run, window=shard_window(each.of_shard).key) for each, told in parts for run in told.records]
+    before = [told.before for _, told in parts if told.before is not None]
+    return RunRecords(
+        records=tuple(sorted(records, key=lambda run: run.started_at)),
+        before=max(before, key=lambda run: run.started_at, default=None),
+        notes=tuple(dict.fromkeys(note for _, told in parts for note in told.notes))[:MOST_NOTES],
+        budget=tuple(note for _, told in parts for note in told.budget)[-1:],
+        schema_changes="; ".join(dict.fromkeys(told.schema_changes for _, told in parts if told.schema_changes)),
+        slowed_because=next((told.slowed_because for _, told in parts if told.slowed_because), ""),
+        resumable=any(told.resumable for _, told in parts),
     )
 
 

@@ -16,6 +16,7 @@ from rivet_assets.config.selection import due
 from rivet_assets.dagster.code_first import Config, load_given
 from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.run_exports import run_exports
+from rivet_resources.commit.shards import shard_roots
 from rivet_resources.dagster.frames import Parts, read_as
 from rivet_resources.dagster.io_manager import wanted
 from rivet_resources.dagster.resource import Rivet
@@ -71,5 +72,7 @@ class RivetResource(Rivet):
         each = found.export(export)
         keys = due(found, each, partitions) if partitions is not None else None
         root = each.destination.root(each.name)
-        parts = Parts(root, wanted(root, keys, export=each.name, annotation=as_type), self.session)
+        shards = shard_roots(each.destination, each.name, (each.shards or ()) if each.is_apart else ())
+        chosen = wanted(root, keys, export=each.name, annotation=as_type, shards=shards)
+        parts = Parts(root, chosen, self.session)
         return read_as(as_type, parts, asset=export)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rivet_assets.config.extras import extras_of, missing_extras
 from rivet_assets.config.selection import choose_exports, due
 from rivet_assets.launch.outcome import Outcome
-from rivet_assets.launch.outcome_of_run import RunRecords, history, outcome_of
+from rivet_assets.launch.outcome_of_run import RunRecords, history_of, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.plan.schedule import Turn, run_turns
 from rivet_assets.run import interruption
@@ -341,7 +341,7 @@ def _nodes(config: RivetConfig, export: Export) -> list[str]:
 
 def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: datetime) -> list[Outcome]:
     """Join what Dagster told with what the state store recorded of these very runs."""
-    histories = _histories(config, [export.name for export, _ in plan], began)
+    histories = _histories(config, [export for export, _ in plan], began)
     outcomes = []
     for export, keys in plan:
         step, history = recorder.steps[export.name], histories.get(export.name, RunRecords())
@@ -349,7 +349,7 @@ def _outcomes(config: RivetConfig, plan: Plan, recorder: Recorder, began: dateti
     return outcomes
 
 
-def _histories(config: RivetConfig, names: Iterable[str], began: datetime) -> dict[str, RunRecords]:
+def _histories(config: RivetConfig, exports: Iterable[Export], began: datetime) -> dict[str, RunRecords]:
     """Read this process's runs since `began`; {} when the store cannot be opened (exports say why)."""
     from rivet_assets.run.admit.scope import state_of  # start
 
@@ -357,6 +357,6 @@ def _histories(config: RivetConfig, names: Iterable[str], began: datetime) -> di
         state = state_of(config)
     except RivetError:
         return {}
-    found = {name: history(state, name, began) for name in names}
+    found = {export.name: history_of(state, export, began) for export in exports}
     state.close()
     return found

@@ -69,17 +69,20 @@ def value_window(export: Export, partition: str) -> Window:
 def window_keys(export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
     """Return the keys of the windows that partitions name; what is a window's key already stays as it is."""
     by = export.by_value
-    if export.first_snapshot is not None:
-        return tuple(each if Window(each).kind == "snapshot" else snapshot_key(each) for each in partitions)
-    if by is None and export.shards is None:
-        return tuple(partitions)
     column = COLUMN if by is None else by.column
     # What the keys of all its windows begin with, such as `region=`.
     head = window_key(column, "x")[:-1]
 
+    def of_day(each: str) -> str:
+        is_key = export.first_snapshot is None or Window(each).kind == "snapshot"
+        return each if is_key else snapshot_key(each)
+
     def key(each: str) -> str:
-        day, found, value = each.rpartition(BESIDE) if export.answers.has_windows else ("", "", each)
-        return f"{day}{found}{value if value.startswith(head) else window_key(column, value)}"
+        if not export.has_values:
+            return of_day(each)
+        day, found, value = each.rpartition(BESIDE) if export.has_days else ("", "", each)
+        named = value if value.startswith(head) else window_key(column, value)
+        return f"{of_day(day)}{found}{named}" if found else named
 
     return tuple(map(key, partitions))
 
@@ -158,7 +161,7 @@ def window_rows(export: Export, planning: Planning) -> WindowRows:
     if export.shards is not None:
         return _shard_rows(export, planning)
     if by is None:
-        return ALL
+        return ALL if planning.window is None else WindowRows(planning.window)
     if planning.window is None:
         raise SourceError(
             f"Export {export.name} has a partition for each {by.column}; pass --partition with one of them."

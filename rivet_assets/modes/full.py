@@ -14,12 +14,12 @@ from pydantic import Field, model_validator
 
 from rivet_assets.blocks.export import Export
 from rivet_assets.blocks.export_values import rule_broken
-from rivet_assets.modes.by_value import WindowRows, predicate_of, window_rows
+from rivet_assets.modes.by_value import predicate_of, window_rows
 from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.mode_facts import ModeFacts
-from rivet_resources.contracts.rows.value_windows import snapshot_key
+from rivet_resources.contracts.rows.value_windows import snapshot_day, snapshot_key
 from rivet_resources.errors import SnapshotPast
 
 CODE = "RIVET_CONFIG_SNAPSHOTS"
@@ -51,20 +51,19 @@ class Full(Export):
 
     @model_validator(mode="after")
     def snapshots_stand_alone(self) -> Full:
-        """Refuse keys that mean nothing without snapshots, and windows of two kinds."""
+        """Refuse keys that mean nothing without snapshots."""
         for key in ("keep", "start"):
             if getattr(self, key) is not None and self.snapshots is None:
                 raise rule_broken(CODE, f"{key} belongs to `snapshots: daily`; add that, or remove it")
-        if self.snapshots is not None and (self.by_value is not None or self.shards is not None):
-            other, each = ("values of `partition_by`", "value") if self.shards is None else ("`shards`", "database")
-            way = f"keep one, or give each {each} an export of its own with snapshots"
-            raise rule_broken(CODE, f"snapshots and {other} both make windows; {way}")
         return self
 
     @property
     def reads(self) -> str:
         """Return what a run reads."""
-        return self.answers.reads if self.snapshots is None else "all rows, a copy of each day"
+        if self.snapshots is None:
+            return self.answers.reads
+        beside = " and shard" if self.shards is not None else " and value" if self.by_value is not None else ""
+        return f"all rows, a copy of each day{beside}"
 
     @property
     def first_snapshot(self) -> date | None:
@@ -78,24 +77,26 @@ class Full(Export):
             UnknownColumn, SourceError: there is no such window (`by_value.py`).
             SnapshotPast: it is a snapshot of another day than today.
         """
-        rows = WindowRows(self._snapshot(planning)) if self.snapshots is not None else window_rows(self, planning)
+        if self.snapshots is not None:
+            planning = replace(planning, window=self._snapshot(planning))
+        rows = window_rows(self, planning)
         chunks = planning.session.chunks(
             planning.relation, where=rows.where, order_by=rows.order_by, pieces=self.parallel
         )
         extract = compose(self, planning, window=rows.window, chunks=chunks, decisive=rows.decisive)
         return replace(extract, keep=self.keep if isinstance(self.keep, int) else None)
 
-    def _snapshot(self, planning: Planning) -> Window:
-        """Return the window of today's snapshot.
+    def _snapshot(self, planning: Planning) -> Window | None:
+        """Return the window of today's snapshot; None where a value has to be named, and none is.
 
         Raises:
             SnapshotPast
         """
         today = planning.started_at.astimezone(UTC).date().isoformat()
-        window = planning.window or snapshot_window(today)
-        if window.partition != today:
+        window = planning.window or (None if self.has_values else snapshot_window(today))
+        if window is not None and (day := snapshot_day(window.key)) != today:
             raise SnapshotPast(
-                f"Export {self.name}: there can be no snapshot of {window.partition} on {today} (UTC), since the "
+                f"Export {self.name}: there can be no snapshot of {day} on {today} (UTC), since the "
                 f"source has today's rows only; what is published of that day stays as it is. Run partition {today}."
             )
         return window

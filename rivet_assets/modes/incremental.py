@@ -41,6 +41,7 @@ class Incremental(Export):
         window="after",
         keeps_cursor=True,
         keeps_boundary=True,
+        shards_apart=True,
         more_because="rows were committed late, or without a cursor",
         fewer_because="rows were deleted, or were changed and moved on to a later window",
     )

@@ -32,13 +32,11 @@ MONDAY = 1  # Dagster counts from Sunday, 0
 
 def partitions_of(export: Export) -> dg.PartitionsDefinition[Any] | None:
     """Return the partitions of an export: windows of time, days of snapshots, values, shards; None: it has none."""
-    if export.answers.has_windows:
-        times, beside = times_of(cast("TimeWindow", export)), _listed(export)
+    if export.has_days:
+        times, beside = _days(export), _listed(export)
         if beside is None:
             return times
         return dg.MultiPartitionsDefinition({DATE: times, "value" if export.shards is None else "shard": beside})
-    if export.first_snapshot is not None:  # today's too, since no other can be run
-        return dg.DailyPartitionsDefinition(datetime.combine(export.first_snapshot, time()), end_offset=1)
     by, listed = export.by_value, _listed(export)
     if by is None or listed is not None:
         return listed
@@ -47,6 +45,19 @@ def partitions_of(export: Export) -> dg.PartitionsDefinition[Any] | None:
     uri = export.destination.on(date.min).root(export.name).uri
     place = hashlib.sha256(f"{uri} {by.column}".encode()).hexdigest()[:8]
     return dg.DynamicPartitionsDefinition(name=f"rivet/{export.name}/{place}")
+
+
+def _days(export: Export) -> dg.TimeWindowPartitionsDefinition:
+    """Return the partitions of time of an export that has some: its windows, or days of snapshots."""
+    if export.first_snapshot is None:
+        return times_of(cast("TimeWindow", export))
+    # Today's too, since no other can be run.
+    return dg.DailyPartitionsDefinition(datetime.combine(export.first_snapshot, time()), end_offset=1)
+
+
+def _of_day(export: Export, days: dg.TimeWindowPartitionsDefinition, key: str) -> Window:
+    """Return the window of a time, or of a day's snapshot."""
+    return snapshot_window(key) if export.first_snapshot is not None else _window(days, key)
 
 
 def _listed(export: Export) -> dg.StaticPartitionsDefinition | None:
@@ -129,7 +140,7 @@ def window_of(export: Export, key: str) -> Window:
     if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         return value_window(export, key)
     _require_key(export, partitions, key)
-    return snapshot_window(key) if export.first_snapshot is not None else _window(partitions, key)
+    return _of_day(export, partitions, key)
 
 
 def _window_of_two(export: Export, key: str) -> Window:
@@ -139,16 +150,16 @@ def _window_of_two(export: Export, key: str) -> Window:
         ConfigError: the export has no such time, or no such value.
     """
     day, _, value = key.rpartition(BESIDE)
-    times, listed = times_of(cast("TimeWindow", export)), _listed(export)
+    times, listed = _days(export), _listed(export)
     assert listed is not None
     if value not in listed.get_partition_keys():
         raise unknown_partition(export, value, listed.get_partition_keys())
     _require_key(export, times, day)
-    return _beside(export, _window(times, day), value)
+    return _beside(export, _of_day(export, times, day), value)
 
 
 def _beside(export: Export, time: Window, value: str) -> Window:
-    """Join a window of time with a value."""
+    """Join a window of time, or a snapshot, with a value."""
     other = value_window(export, value)
     return Window(f"{time.key}{BESIDE}{other.key}", time.start, time.end, f"{time.folder}/{other.folder}")
 
@@ -169,15 +180,12 @@ def _require_key(export: Export, partitions: dg.TimeWindowPartitionsDefinition, 
 
 def windows_of(export: Export, keys: Sequence[str]) -> list[Window]:
     """Return the windows of keys that Dagster itself named, in their order."""
-    has_values = export.by_value is not None or export.shards is not None
-    if has_values and export.answers.has_windows:
+    if export.has_two_dimensions:
         return [_window_of_two(export, key) for key in keys]
-    if has_values:
+    if export.has_values:
         return [value_window(export, key) for key in keys]
-    if export.first_snapshot is not None:
-        return [snapshot_window(key) for key in keys]
-    partitions = times_of(cast("TimeWindow", export))
-    return [_window(partitions, key) for key in keys]
+    partitions = _days(export)
+    return [_of_day(export, partitions, key) for key in keys]
 
 
 def due_keys(export: Export, *, at: datetime | None = None) -> list[str]:
@@ -185,12 +193,11 @@ def due_keys(export: Export, *, at: datetime | None = None) -> list[str]:
 
     Of snapshots today's.
     """
-    if export.first_snapshot is not None:
-        return [(at or datetime.now(UTC)).astimezone(UTC).date().isoformat()]
-    if not export.answers.has_windows:
+    if not export.has_days:
         return []
-    beside = _listed(export)
-    times = _due_times(cast("TimeWindow", export), at or datetime.now(UTC))
+    at, beside = at or datetime.now(UTC), _listed(export)
+    is_of_today = export.first_snapshot is not None
+    times = [at.astimezone(UTC).date().isoformat()] if is_of_today else _due_times(cast("TimeWindow", export), at)
     if beside is None:
         return times
     return [f"{time}{BESIDE}{value}" for time in times for value in beside.get_partition_keys()]

@@ -70,7 +70,9 @@ def notify_success(
     if not wants(config, "schema_change", "degraded", "recovered"):
         return
     try:
-        runs = state.runs(export, last=RECORDS)
+        kept = [name for each in config.exports if each.name == export for name in each.folders() if each.is_apart]
+        found = [run for name in kept or [export] for run in state.runs(name, last=RECORDS)]
+        runs = sorted(found, key=lambda run: run.started_at, reverse=True) if kept else found
     except Exception as error:  # what is told must not undo what is published
         tell(f"warning: notifications: nobody was told, as the state store did not answer ({type(error).__name__})")
         return

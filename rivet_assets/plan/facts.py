@@ -6,6 +6,7 @@ plan (`planner.py`). Nothing is changed: a state store that does not exist yet i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
-from rivet_assets.modes.by_shard import naming, shard_of, source_of_shard
+from rivet_assets.modes.by_shard import chains_of, naming, shard_of, source_of_shard
 from rivet_assets.modes.cdc import START, Cdc, drain_of
 from rivet_assets.modes.partitions import windows_of
 from rivet_assets.modes.protocol import Mode, Planning
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from rivet_assets.config.load import RivetConfig
     from rivet_resources.contracts.destination import Root
     from rivet_resources.contracts.source import Session, Source
+    from rivet_resources.state.runs import RunRecord
     from rivet_resources.state.store import State
 
 APPLICATION = "rivet plan"
@@ -120,6 +122,9 @@ def boundary_of(place: PlanContext) -> str | None:
         return position.key if position else None
     if not export.answers.keeps_cursor:
         return None
+    if export.is_apart:
+        found = {shard: boundary_of(_at(place, shard)) for shard in export.shards or ()}
+        return json.dumps(found) if any(each is not None for each in found.values()) else None
     cursor = place.state.cursor(export.name)
     # The store first, as a run does; where it knows nothing the manifests are asked, and the store is not filled: a
     # plan writes nothing.
@@ -172,7 +177,9 @@ def read_committed(place: PlanContext, windows: Sequence[tuple[str, str]], bound
 
 def history_of(place: PlanContext) -> RunHistory:
     """Sum up the newest runs that ended."""
-    runs = [run for run in place.state.runs(place.export.name, last=RUNS_LOOKED_AT) if run.finished_at is not None]
+    names = [each.name for each in chains_of(place.export)]
+    found = sorted((run for name in names for run in place.state.runs(name, last=RUNS_LOOKED_AT)), key=_start_of)
+    runs = [run for run in found[::-1] if run.finished_at is not None][: RUNS_LOOKED_AT * len(names)]
     # Failed runs say how often it fails, and nothing of how long it takes.
     committed = [run for run in runs if run.status == "success" and run.duration_ms is not None]
     seconds = [(run.duration_ms or 0) / 1000 for run in committed]
@@ -183,6 +190,10 @@ def history_of(place: PlanContext) -> RunHistory:
         average_seconds=sum(seconds) / len(seconds) if seconds else None,
         rows_per_second=rate_of(committed),
     )
+
+
+def _start_of(run: RunRecord) -> datetime:
+    return run.started_at
 
 
 # --- what the source says ------------------------------------------------------------------------
@@ -213,15 +224,17 @@ def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary:
     # One session per shard and not per window: each is another database, and windows of one follow one another.
     for shard, members in groupby(wanted, key=partial(shard_of, export)) if wanted else [("", iter(()))]:
         here = _at(place, shard)
+        ours = here.export if here.export.of_shard else export
+        begins_at = boundary_of(here) if here.export.of_shard else boundary
         with naming(shard), _session(here, snapshot=export.shares_snapshot, **INTERACTIVE_LIMITS) as session:
-            ((_, relation),) = _relations(export, session)
-            seen += [_plan_window(here, export, session, relation, window=each, cursor=boundary) for each in members]
+            ((_, relation),) = _relations(ours, session)
+            seen += [_plan_window(here, ours, session, relation, window=each, cursor=begins_at) for each in members]
     notes = [note for each in seen if each.extract for note in each.extract.notes]
     return SourceLook(
         columns=_columns([("", relation)], export),
         seen=(*seen, *(PlannedExtract(window) for _, window in windows[MOST_LOOKED_AT:])),
         relation=relation,
-        drift=_drift(place, relation),
+        drift=_drift(here, relation),
         notes=tuple(dict.fromkeys([*asked, *notes])),
     )
 
@@ -229,7 +242,8 @@ def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary:
 def _at(place: PlanContext, shard: str) -> PlanContext:
     """Return where a shard is planned; of '' here."""
     name, source = source_of_shard(place.export, (place.source_name, place.source), shard)
-    return replace(place, source_name=name, source=source)
+    export = place.export.alone(shard) if shard and place.export.is_apart else place.export
+    return replace(place, export=export, source_name=name, source=source)
 
 
 def _session(place: PlanContext, *, snapshot: bool, **limits: int) -> Any:

@@ -14,7 +14,7 @@ from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import MOST_RANGES, Computed, PlannedWindow
 from rivet_assets.plan.facts import CommittedWindows, PlannedExtract, SourceLook
 from rivet_assets.plan.fingerprint import Hidden
-from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.extract import CursorMove, Window
 from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.relation import Chunk, KeyRange
 from rivet_resources.contracts.rows.value_windows import BESIDE, EMPTY, NULL, OTHERS, column_of_window, value_part
@@ -94,9 +94,10 @@ def _rows(seen: PlannedExtract, looked: SourceLook) -> int | None:
     move = extract.cursor
     if move is not None and move.low is not None and move.high in (None, move.low):
         return 0
+    is_whole = extract.window.kind in ("all", "snapshot") and BESIDE not in extract.window.key
     # The planner's guess is of one statement, so it stands for the whole only where there is one chunk.
-    if extract.window.kind in ("all", "snapshot") or (move is not None and move.low is None):
-        whole = looked.relation.rows_estimate if looked.relation else None
+    if is_whole or (move is not None and move.low is None):
+        whole = extract.relation.rows_estimate
         return whole if whole is not None or seen.explained is None or len(extract.chunks) > 1 else seen.explained.rows
     return seen.explained.rows if seen.explained else None
 
@@ -111,10 +112,15 @@ def _text(export: Export, seen: PlannedExtract) -> str:
         return "changes from the beginning" if window.key == START else "changes"
     move = extract.cursor
     if shard := shard_of(export, window):
-        return f"all rows of shard {shard}"
-    if window.kind == "value":
+        return f"{_moved(move)} of shard {shard}"
+    if export.by_value is not None:
         told = {NULL: "NULL", OTHERS: "none of the values that have a window", EMPTY: "empty"}
-        return f"{column_of_window(window.key)} is {told.get(window.partition, window.partition)}"
+        return f"{column_of_window(window.key)} is {told.get(window.value, window.value)}"
+    return _moved(move)
+
+
+def _moved(move: CursorMove | None) -> str:
+    """Return which rows a cursor moves over; all, where there is none."""
     if move is None:
         return "all rows"
     if move.low is None:

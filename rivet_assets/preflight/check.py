@@ -216,7 +216,7 @@ class _Look:
                 looked = log_findings(drain, source, self.config, self.state)
                 return replace(checked, findings=(*looked.findings, *checked.findings), read=looked.read)
             (table,) = tables
-            shard = next(iter(export.shards or ("",)))
+            shard = export.of_shard or next(iter(export.shards or ("",)))
             name, _ = source_of_shard(export, (name, source), shard)
             found = ForeseenRead(provenance_in(source, name, identity, table.relation), shard=shard)
             return replace(checked, read={kept_as(export, shard): found})

@@ -161,9 +161,9 @@ def _window(export: Export, place: PreflightContext) -> Window | None:
     """Return the window to plan: the latest that has ended, or a value's; None for modes that name their own."""
     if not export.has_partitions:
         return None
-    if export.shards is not None and not export.answers.has_windows:  # of this one: each is looked at by itself
+    if export.shards is not None and not export.has_days:  # of this one: each is looked at by itself
         return shard_window(next(iter(export.shards)))
-    if export.by_value is not None and not export.answers.has_windows:
+    if export.by_value is not None and not export.has_days:
         values = listed_values(export, place.source, place.session)
         return value_window(export, partition_of_value(next(iter(values), None)))
     from rivet_assets.modes.partitions import latest_window  # Dagster, over a second that other modes need not wait

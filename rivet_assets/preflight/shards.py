@@ -27,7 +27,8 @@ def join_shards(found: Mapping[str, Checked], exports: Sequence[Export]) -> dict
     joined = {}
     for export in exports:
         seen = {shard: found[looked_at_as(alone)] for shard, alone in shards_apart(export)}
-        joined[export.name] = next(iter(seen.values())) if export.shards is None else _join(seen)
+        one = next(iter(seen.values())) if export.shards is None else _join(seen)
+        joined[export.name] = replace(one, export=export.name)
     return joined
 
 

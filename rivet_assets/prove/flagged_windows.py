@@ -7,8 +7,10 @@ Belongs here: joining the two looks. Not here: looking (`reconcile.py`, `validat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rivet_assets.modes.by_shard import chain_window, chains_asked
 from rivet_assets.prove.reconcile import reconcile_export
 from rivet_assets.prove.reconcile_report import Flagged, flagged_in, flagged_of
 from rivet_assets.prove.reconcile_result import Depth, Reconciled
@@ -46,6 +48,8 @@ def find_flagged(
         ConfigError: no such window is committed.
         RivetError: whatever looking raises.
     """
+    if export.is_apart:
+        return _find_of_shards(config, export, depth=depth, windows=windows, state=state, tell=tell, seen=seen)
     folders = validate_export(
         export, ValidationScope(depth=FILE_DEPTHS[depth], windows=tuple(windows or ())), state=state
     )
@@ -57,6 +61,43 @@ def find_flagged(
     for each in flagged_of(rows):
         found[each.window] = join_flags(found[each.window], each) if each.window in found else each
     return tuple(found.values())
+
+
+def _find_of_shards(
+    config: RivetConfig,
+    export: Export,
+    *,
+    depth: Depth,
+    windows: Sequence[str] | None,
+    state: State,
+    tell: Callable[[str], None],
+    seen: Callable[[Reconciled], None],
+) -> tuple[Flagged, ...]:
+    """Look at the chain of each shard by itself; one whose database is away is told, and stops no other.
+
+    Raises:
+        RivetError: as `find_flagged`; of a database that is away only what its files say is known.
+    """
+    found: list[Flagged] = []
+    rows = reconcile_export(config, export, depth=depth, windows=windows, state=state, tell=tell)
+    seen(rows)
+    for one, keys in chains_asked(export, windows):
+        head = chain_window(one, "")
+        folders = validate_export(
+            one, ValidationScope(depth=FILE_DEPTHS[depth], windows=tuple(keys or ())), state=state
+        )
+        if depth == "counts":
+            folders += _look_again(one, folders, state)
+        ours = {each.window: each for each in flagged_in(document([(one, folders)]))}
+        of_rows = [
+            replace(each, window=each.window.removeprefix(head))
+            for each in flagged_of(rows)
+            if each.window.startswith(head)
+        ]
+        for each in of_rows:
+            ours[each.window] = join_flags(ours[each.window], each) if each.window in ours else each
+        found += [replace(each, export=export.name, window=f"{head}{each.window}") for each in ours.values()]
+    return tuple(found)
 
 
 def _look_again(export: Export, folders: Sequence[Validated], state: State) -> list[Validated]:

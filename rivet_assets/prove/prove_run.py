@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rivet_assets.modes.by_shard import chain_window, chains_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.errors import PartCorrupt, RivetError
 
@@ -91,6 +92,10 @@ def _of_windows(export: Export, run_ids: Sequence[str]) -> Proved:
     """Find the windows that these runs committed; all where the runs of tables have names of their own."""
     if export.answers.follows_log:
         return Proved()
+    if export.is_apart:
+        parts = [(one, _of_windows(one, run_ids)) for one in chains_of(export)]
+        found = tuple(chain_window(one, each) for one, part in parts for each in part.windows or ())
+        return Proved(found, is_whole=all(part.is_whole for _, part in parts))
     root = export.destination.on(datetime.now(UTC).date()).root(export.name)
     if not root.keeps_manifests:
         return Proved()

@@ -14,14 +14,16 @@ other servers every statement sees its own instant; a mismatch of several window
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rivet_assets.modes.by_shard import naming, shard_of, source_of_shard
+from rivet_assets.modes.by_shard import chain_window, chains_asked, naming, shard_of, source_of_shard
 from rivet_assets.prove.reconcile_result import Depth, Reconciled, WindowVerdict
 from rivet_assets.prove.reconcile_window import WindowComparison
 from rivet_assets.run.attempt import new_run_id
 from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_resources.commit.snapshots import newest_snapshots
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.settings import Spark, pace
 from rivet_resources.errors import ConfigError, SourceError
@@ -59,6 +61,8 @@ def reconcile_export(
     """
     from rivet_assets.prove.reconcile_stream import reconcile_stream  # start
 
+    if export.is_apart:
+        return _reconcile_shards(config, export, depth=depth, windows=windows, state=state, tell=tell)
     if export.answers.holds_changes:
         found = reconcile_stream(config, export, depth=depth, state=state, tell=tell)
     else:
@@ -66,6 +70,24 @@ def reconcile_export(
     for each in found.windows:
         remember(state, export.name, each, depth)
     return found
+
+
+def _reconcile_shards(
+    config: RivetConfig, export: Export, *, depth: Depth, windows: Sequence[str] | None, state: State, tell: Tell
+) -> Reconciled:
+    """Compare the chain of each shard in its own database; one that is away stops no other."""
+    found: list[WindowVerdict] = []
+    for one, keys in chains_asked(export, windows):
+        root = one.destination.on(datetime.now(UTC).date()).root(one.name)
+        manifests = pick_windows(current_manifests(root), keys, export=one.name)
+        try:
+            with naming(one.of_shard):
+                verdicts = reconcile_export(config, one, depth=depth, windows=keys, state=state, tell=tell).windows
+        except (ConfigError, SourceError) as error:
+            verdicts = tuple(WindowVerdict(each.window, each.run_id, "unknown", str(error)) for each in manifests)
+        found += [replace(each, window=chain_window(one, each.window)) for each in verdicts]
+    place = export.destination.on(datetime.now(UTC).date()).root(export.name).uri
+    return Reconciled(export.name, export.mode, depth, tuple(found), place=place)
 
 
 def remember(state: State, export: str, found: WindowVerdict, depth: Depth) -> None:
@@ -89,7 +111,7 @@ def _reconcile_rows(
     current = current_manifests(root)
     manifests = pick_windows(current, windows, export=export.name)
     if windows is None and export.first_snapshot is not None:  # older ones are of rows that the source has no more
-        manifests = manifests[-1:]
+        manifests = newest_snapshots(manifests)
     if not manifests:
         return Reconciled(export.name, export.mode, depth, place=root.uri)
     exporter, verdicts = Exporter(SparkRuntime(Spark(engine="inline")), state), []

@@ -39,6 +39,7 @@ from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.messages import Topic
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.relation import KeyRange, Relation
+from rivet_resources.contracts.rows.value_windows import snapshot_day
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import BoundsUnusable, EndsUnknown, PartCorrupt
 from rivet_resources.prove.compare_rows import RowDifferences, add_up, compare_rows
@@ -99,7 +100,7 @@ class WindowComparison:
                 "unknown", edited if mode == now else f"it was committed by mode {mode}, and the export has mode {now}"
             )
         today = datetime.now(UTC).date().isoformat()
-        if self.export.first_snapshot is not None and Window(manifest.window).partition != today:
+        if self.export.first_snapshot is not None and snapshot_day(manifest.window) != today:
             return self._verdict("unknown", "it is a snapshot of another day, and the source has today's rows only")
         if not manifest.chunks and manifest.source.extraction.source_row_count is None:
             return self._verdict("unknown", "its manifest does not say how many rows were read; run that window again")

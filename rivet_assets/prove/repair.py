@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
+from rivet_assets.modes.by_shard import chain_window, chains_of
 from rivet_assets.modes.partitions import window_of
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.modes.reread import Again, extract_chunks
@@ -117,6 +118,14 @@ def repair_export(
     if export.answers.no_repair:
         raise RepairRefused(f"Export {export.name}: {export.answers.no_repair.format(name=export.name)}.")
     flagged = flagged_of(report) if isinstance(report, Reconciled) else tuple(report)
+    if export.is_apart:
+
+        def repair(one: Export, mine: Sequence[Flagged]) -> Repaired:
+            return repair_export(
+                config, one, mine, execute=execute, exporter=exporter, state=state, tell=tell, step=step
+            )
+
+        return _repair_shards(export, flagged, repair, execute=execute)
     # A window that is empty by now replaces the old one too, whatever a run would do.
     today = export.destination.on(datetime.now(UTC).date())
     export = export.model_copy(update={"destination": today, "skip_empty": False})
@@ -139,6 +148,34 @@ def repair_export(
     healed = _heal_markers(site, manifests)
     done = tuple(_carry_out(site, plan, step) for plan in plans)
     return Repaired(export.name, execute, done, healed)
+
+
+def _repair_shards(
+    export: Export,
+    flagged: Sequence[Flagged],
+    repair: Callable[[Export, Sequence[Flagged]], Repaired],
+    *,
+    execute: bool,
+) -> Repaired:
+    """Repair the chain of each shard by itself, as an export of its own."""
+    windows: list[RepairedWindow] = []
+    healed: list[str] = []
+    for one in chains_of(export):
+        if mine := _flagged_of_shard(one, flagged):
+            done = repair(one, mine)
+            windows += [replace(each, window=chain_window(one, each.window)) for each in done.windows]
+            healed += [chain_window(one, each) for each in done.healed]
+    return Repaired(export.name, execute, tuple(windows), tuple(healed))
+
+
+def _flagged_of_shard(one: Export, flagged: Sequence[Flagged]) -> list[Flagged]:
+    """Pick the flagged windows of one shard, whether a report names it by its folder or by the windows of the whole."""
+    head = chain_window(one, "")
+    return [
+        replace(each, export=one.name, window=each.window.removeprefix(head))
+        for each in flagged
+        if each.export == one.name or (each.export == one.whole.name and each.window.startswith(head))
+    ]
 
 
 # --- planning ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+from rivet_assets.modes.by_shard import chains_asked
 from rivet_resources.errors import ConfigError
 from rivet_resources.prove.flaws import Depth, Validated, WindowValidated
 from rivet_resources.prove.validate import validate
@@ -52,6 +53,8 @@ def validate_export(export: Export, asked: ValidationScope = ValidationScope(), 
     Raises:
         ConfigError: no such window is committed, or `prefix` is given for an export of several folders.
     """
+    if export.is_apart:
+        return _validate_shards(export, asked, state=state)
     folders = export.all_folders()
     if asked.prefix is not None and len(folders) > 1:
         raise ConfigError(
@@ -60,6 +63,29 @@ def validate_export(export: Export, asked: ValidationScope = ValidationScope(), 
         )
     found = [validate_folder(export, folder, asked, state=state) for folder in folders]
     _refuse_unknown(export, asked, found)
+    return found
+
+
+def _validate_shards(export: Export, asked: ValidationScope, *, state: State) -> list[Validated]:
+    """Validate the folders of shards with chains of their own, of those that windows are asked of.
+
+    Raises:
+        ConfigError: as `validate_export`.
+    """
+    if asked.prefix is not None:
+        raise ConfigError(
+            f"Export {export.name} writes a folder for each shard ({', '.join(export.folders())}), and --prefix names "
+            f"one. Leave it out, or set `destination` of the export."
+        )
+    found: list[Validated] = []
+    for one, keys in chains_asked(export, asked.windows or None):
+        scope = replace(asked, windows=tuple(keys or ()))
+        seen = [validate_folder(one, one.name, scope, state=state)]
+        if asked.run_id is None:
+            _refuse_unknown(one, scope, seen)
+        found += seen
+    if asked.run_id is not None:
+        _refuse_unknown(export, replace(asked, windows=()), found)
     return found
 
 

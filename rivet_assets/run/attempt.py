@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from rivet_assets.modes.by_shard import kept_as, naming, shard_of, source_of_shard
+from rivet_assets.modes.by_shard import kept_as, naming, shard_of, shard_window, source_of_shard
 from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
 from rivet_assets.run.admit.admission import Admission, refuse_unproven
@@ -76,7 +76,7 @@ class Site:
     progress: Callable[[Progress], None] = field(default=lambda progress: None)
     place: str = ""  # the destination as configured, `{date}` not filled; '' where nobody asks
     admission: Admission = field(default_factory=Admission)
-    begin_anew: Callable[[], None] | None = None  # under the lease, before planning; None: go on from what is committed
+    begin_anew: Callable[[Export], None] | None = None  # under the lease, before planning; None: go on
     asked: str = ""  # of this run, by its run config
     observer: Observer | None = None  # hears of each window
     schemas: SchemaGate | None = None  # lets the schema pass; None: it is registered nowhere
@@ -90,7 +90,20 @@ class Site:
         """
         shard = shard_of(self.export, window)
         name, source = source_of_shard(self.export, (self.source_name, self.source), shard)
-        return replace(self, source_name=name, source=source, shard=shard) if shard else self
+        if not shard:
+            return self
+        site = replace(self, source_name=name, source=source, shard=shard)
+        return site._apart() if self.export.is_apart else site
+
+    def _apart(self) -> Site:
+        """Return where a shard works that is an export by itself: its windows lie in a folder below the whole's."""
+        one = self.export.alone(self.shard)
+        place = self.place and f"{self.place}/{shard_window(self.shard).folder}"
+        return replace(self, export=one, root=one.destination.root(one.name), place=place)
+
+    def planned_window(self, window: Window | None) -> Window | None:
+        """Return the window that the mode is asked to plan; None where it names its own."""
+        return None if self.export.of_shard else window
 
     @property
     def kept_as(self) -> str:
@@ -108,11 +121,17 @@ class Attempt:
     drift: Drift
     previous_rows: int | None  # of the window's committed manifest; only windows of time look
     seen: Remembered | None = None  # what was read of the place for this window; None: a topic
+    shard: str = ""  # whose chain the window is of, where each has its own
 
     @property
     def window(self) -> Window:
         """Return the window it covers."""
         return self.staged.extract.window
+
+    @property
+    def partition(self) -> str:
+        """Name Dagster's partition of it, where its export has partitions."""
+        return self.shard or self.window.partition
 
     @property
     def is_skipped(self) -> bool:
@@ -139,6 +158,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
         RivetError: whatever planning and reading raise.
     """
     started_at, site = datetime.now(UTC), site.at(window)
+    window = site.planned_window(window)
     # Before the lease: a backfill that was told to end must not begin its next window, and has nothing to give back
     # yet.
     interruption.stop_here()
@@ -158,7 +178,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
     ):
         if site.begin_anew is not None:
             # Under the lease: to forget a cursor while another run moves it would leave what that run saved.
-            site.begin_anew()
+            site.begin_anew(site.export)
         made = _stage(site, window, run_id, started_at, lease, journal)
         # Before the block: a publish that fails is recorded with the figures of what was read for it.
         outcome.update(figures(made))
@@ -202,7 +222,7 @@ def _observed_table(site: Site, staged: Staged) -> ObservedTable:
 def new_run_id(export: str, started_at: datetime) -> str:
     """Name a run of one window: `orders_20260131T031500.123_a1b2c3`."""
     stamp = f"{started_at:%Y%m%dT%H%M%S}.{started_at.microsecond // 1000:03d}"
-    return f"{export}_{stamp}_{secrets.token_hex(3)}"
+    return f"{export.replace('/', '.')}_{stamp}_{secrets.token_hex(3)}"  # it names folders
 
 
 def committed_cursor(site: Site) -> Cursor:
@@ -333,6 +353,7 @@ def _stage(
         drift,
         before[0].row_count if before else None,
         seen,
+        shard=export.of_shard,
     )
 
 

@@ -87,7 +87,7 @@ class DrainSite:
     warnings: list[str] = field(default_factory=list)  # what is worth a word and stops nothing
     costs: list[Mapping[str, float]] = field(default_factory=list)  # of first copies, to the source
     progress: Callable[[Progress], None] = lambda progress: None  # of first copies
-    begin_anew: Callable[[], None] | None = None  # under the lease; None: go on from the checkpoint
+    begin_anew: Callable[[Export], None] | None = None  # under the lease; None: go on from the checkpoint
     asked: str = ""  # of this run, by its run config
     observer: Observer | None = None  # hears of each drain
     schemas: Callable[[Export], SchemaGate | None] = lambda export: None  # of one table's messages
@@ -133,7 +133,7 @@ def run_drain(site: DrainSite) -> Drained:
             at=started_at,
         )  # fmt: skip
         if site.begin_anew is not None:
-            site.begin_anew()
+            site.begin_anew(site.export)
         # Behind `begin_anew`, which forgets the checkpoint that the plan's first step would go on from.
         plan = plan_of(site, run_id, started_at)
         roots = site.roots

@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from rivet_assets.blocks.partition_by import partitions_of_values
+from rivet_assets.modes.by_shard import COLUMN
 from rivet_assets.modes.by_value import listed_values, value_window, where_outside
 from rivet_assets.modes.protocol import bound_column
 from rivet_assets.run.attempt import Site, new_run_id
+from rivet_resources.commit.listing import first_paths
 from rivet_resources.commit.manifest import manifest_path, manifest_paths, read_manifests
 from rivet_resources.commit.supersede import value_of_path
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.rows.value_windows import value_part
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session
-from rivet_resources.errors import OtherValues
+from rivet_resources.errors import OtherValues, WindowConflict
 
 MOST_NAMED = 10  # windows in one line
 
@@ -38,7 +40,9 @@ def look_at_values(site: Site, windows: Sequence[Window]) -> list[str]:
         UnknownColumn, SourceError: the values cannot be looked for.
     """
     by = site.export.by_value
-    if site.export.shards is not None:
+    if site.export.is_apart:
+        _tell_chains_left(site)
+    elif site.export.shards is not None:
         _tell_left(site, list(site.export.shards), "`shards` lists their databases")
     if by is None:
         return []
@@ -57,6 +61,39 @@ def look_at_values(site: Site, windows: Sequence[Window]) -> list[str]:
     return partitions
 
 
+def refuse_other_layout(site: Site) -> None:
+    """Refuse shards with a folder each beside windows of all of them in one, and the other way round.
+
+    Raises:
+        WindowConflict: rows would show twice.
+    """
+    export, root = site.export, site.root
+    if not root.keeps_manifests:
+        return
+    shards = [] if export.is_apart else site.state.shards_with_cursor(export.name)
+    folders = [export.destination.root(export.alone(each).name) for each in shards]
+    for place in [root] if export.is_apart else folders:
+        if found := first_paths(place).paths:
+            raise WindowConflict(
+                f"Export {export.name} would write beside {found[0]} at {place.uri}, which another mode, or an export "
+                f"without `shards`, committed; rows would show twice. Choose another `destination`, or remove that "
+                f"folder and run `rivet state reset -e {export.name}`."
+            )
+
+
+def _tell_chains_left(site: Site) -> None:
+    """Name the shards with a cursor that are listed no more."""
+    listed = site.export.shards or {}
+    left = [each for each in site.state.shards_with_cursor(site.export.name) if each not in listed]
+    if left:
+        more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
+        site.tell(
+            f"{site.export.name}: shards {', '.join(left[:MOST_NAMED])}{more} are listed no more; their cursors are "
+            f"kept, and their files stay in {site.root.uri}/{COLUMN}=…, which Rivet's readers pass over. List one "
+            f"again and it goes on from there, or remove its folder."
+        )
+
+
 def _tell_left(site: Site, partitions: Sequence[str], listed: str) -> None:
     """Name the windows that nothing stands for any more."""
     left = windows_left(site, partitions)
@@ -73,7 +110,7 @@ def windows_left(site: Site, partitions: Sequence[str]) -> list[str]:
     if not site.root.keeps_manifests:
         return []
     paths = manifest_paths(site.root)
-    if site.export.answers.has_windows:  # a value for all its times
+    if site.export.has_days:  # a value for all its times
         names = {value_window(site.export, each).file_name for each in partitions}
         gone = {value: path for path in paths if (value := value_of_path(path)) and value not in names}
         return sorted(value_part(each.window) for each in read_manifests(site.root, tuple(gone.values())))

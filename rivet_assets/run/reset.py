@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rivet_assets.modes.by_shard import kept_as
+from rivet_assets.modes.by_shard import chains_of, kept_as
 from rivet_assets.modes.cdc import drain_of
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_resources.errors import CheckpointUnusable
@@ -27,12 +27,19 @@ def standing(config: RivetConfig, export: Export, *, state: State) -> str | None
         except CheckpointUnusable:
             return "(unreadable)"
         return stored.position if stored else None
+    if export.is_apart:
+        found = [(each.of_shard, standing(config, each, state=state)) for each in chains_of(export)]
+        return ", ".join(f"{shard}: {each}" for shard, each in found if each is not None) or None
     cursor = state.cursor(export.name)
     return (cursor.value or "(reset)") if cursor else None
 
 
 def forget(config: RivetConfig, export: Export, *, state: State) -> None:
     """Make the next run start from the beginning; what is published stays until that run replaces it."""
+    if export.is_apart:
+        for each in chains_of(export):
+            forget(config, each, state=state)
+        return
     state.note_action("reset", export.name, {"committed": standing(config, export, state=state) or ""})
     state.reset(export.name)
     for shard in export.shards or ():

@@ -52,6 +52,7 @@ def take_sample(site: Site, limit: int, *, window: Window | None = None, from_st
         RivetError: whatever planning, reading and writing raise.
     """
     site = site.at(window)
+    window = site.planned_window(window)
     export, _ = site.export.without_comparison()
     started_at, began = datetime.now(UTC), time.monotonic()
     run_id = new_run_id(export.name, started_at)

@@ -6,12 +6,14 @@ Belongs here: which folders, under which lease, what is told. Not here: what is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from rivet_assets.modes.by_shard import chains_of
 from rivet_assets.upkeep.places import (
     GRACE,
     Folder,
@@ -92,6 +94,9 @@ def compact_export(
     """
     if export.compact is None:
         raise UpkeepRefused(f"Export {export.name} has no `compact:`. Add `compact: true`, or a block with its keys.")
+    if export.is_apart:
+        alike = partial(compact_export, state=state, tell=tell, is_dry=is_dry, grace=grace, step=step)
+        return _joined(export, [alike(each) for each in chains_of(export)], is_dry=is_dry)
     ours, ids = at_today(export), run_ids(export)
     found: list[JoinedWindow] = []
     swept = RetiredFiles()
@@ -112,6 +117,13 @@ def compact_export(
     if joined := [each.window for each in found if each.status == "joined"]:
         state.note_action("compact", export.name, {"windows": ", ".join(joined)})
     return CompactedExport(export.name, is_dry, tuple(found), swept.removed, swept.waiting)
+
+
+def _joined(export: Export, parts: Sequence[CompactedExport], *, is_dry: bool) -> CompactedExport:
+    """Join what became of the shards of an export, each of which has a folder of its own."""
+    done = tuple(each for part in parts for each in part.joins)
+    removed, waiting = sum(part.removed for part in parts), sum(part.waiting for part in parts)
+    return CompactedExport(export.name, is_dry, done, removed, waiting)
 
 
 def policy_of(export: Export, *, at: datetime) -> CompactPolicy:

@@ -6,12 +6,14 @@ Belongs here: which folders, under which lease, what a mirror still needs. Not h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rivet_assets.blocks.upkeep import retention_of
+from rivet_assets.modes.by_shard import chains_of
 from rivet_assets.modes.cdc import drain_of
 from rivet_assets.upkeep.places import (
     GRACE,
@@ -94,6 +96,9 @@ def retain_export(
             f"Export {export.name} has no `keep:`. Add how many windows stay, such as `keep: 30`, or how old they may "
             f"get, such as `keep: 90d`."
         )
+    if export.is_apart:
+        alike = partial(retain_export, state=state, tell=tell, is_dry=is_dry, grace=grace, step=step, now=now)
+        return _joined(export, [alike(each) for each in chains_of(export)], is_dry=is_dry)
     ours, ids = at_today(export), run_ids(export)
     found: list[DroppedWindow] = []
     swept = RetiredFiles()
@@ -117,6 +122,13 @@ def retain_export(
     if dropped := [each.window for each in found if each.is_dropped]:
         state.note_action("retain", export.name, {"windows": ", ".join(dropped)})
     return RetainedExport(export.name, is_dry, tuple(found), swept.removed, swept.waiting)
+
+
+def _joined(export: Export, parts: Sequence[RetainedExport], *, is_dry: bool) -> RetainedExport:
+    """Join what became of the shards of an export, each of which has a folder of its own."""
+    done = tuple(each for part in parts for each in part.windows)
+    removed, waiting = sum(part.removed for part in parts), sum(part.waiting for part in parts)
+    return RetainedExport(export.name, is_dry, done, removed, waiting)
 
 
 def applied_to(export: Export, folder: str) -> str | None:

@@ -171,11 +171,16 @@ def read_replaced(
 
 
 def outdated(extract: Extract, others: tuple[str, ...]) -> tuple[str, ...]:
-    """Name the manifests of snapshots that are too many beside a new one, oldest first; days sort as their names do."""
+    """Name the manifests of snapshots that are too many beside a new one, oldest first; days sort as their names do.
+
+    Of snapshots by value those of the same value alone.
+    """
     if extract.keep is None:
         return ()
+    ours = value_of_path(manifest_path(extract.window))
+    alike = (path for path in of_kinds(others, "snapshot") if value_of_path(path) == ours)
     # The new one counts among those to keep, also where an older day is run again.
-    snapshots = sorted((*of_kinds(others, "snapshot"), manifest_path(extract.window)))
+    snapshots = sorted((*alike, manifest_path(extract.window)))
     return tuple(path for path in snapshots[: -extract.keep] if path != manifest_path(extract.window))
 
 
@@ -239,6 +244,8 @@ def refuse_neighbours(extract: Extract, others: tuple[str, ...], *, root: Readab
         ours = value_of_path(manifest_path(extract.window))
         refuse_overlap(extract, tuple(path for path in others if value_of_path(path) == ours), root=root)
         refuse_other_column(extract, others, root=root)
+    if kind == "snapshot":
+        refuse_other_split(extract, others, root=root)
     if kind == "value":
         refuse_other_column(extract, others, root=root)
         refuse_twice(extract, others, root=root)
@@ -282,6 +289,27 @@ def refuse_other_column(extract: Extract, others: tuple[str, ...], *, root: Read
             f"is committed at {root.uri} for values of another column; rows would show twice. Choose another "
             f"`destination`, or remove that folder and run all partitions."
         )
+
+
+def refuse_other_split(extract: Extract, others: tuple[str, ...], *, root: ReadableRoot) -> None:
+    """Refuse a snapshot of all rows beside those of a column's values, one of values beside one of all rows.
+
+    Raises:
+        WindowConflict: naming both windows.
+    """
+    ours = _split_of_path(manifest_path(extract.window))
+    found = next(iter(read_manifests(root, tuple(path for path in others if _split_of_path(path) != ours)[:1])), None)
+    if found is not None:
+        raise WindowConflict(
+            f"Window {extract.window.key} of export {extract.export} would stand beside window {found.window}, which "
+            f"is committed at {root.uri} of other rows of its day; rows would show twice. Choose another "
+            f"`destination`, or remove that folder and begin anew."
+        )
+
+
+def _split_of_path(path: str) -> str:
+    """Return the column by whose values a snapshot is split, '' of one of all rows."""
+    return value_of_path(path).partition("=")[0]
 
 
 def value_of_path(path: str) -> str:

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
+from rivet_resources.contracts.rows.value_windows import SHARD_COLUMN
+
 # Below an export's root: invisible to readers.
 STAGED = "_staged"
 # Below an export's root: one manifest per window.
@@ -133,8 +135,9 @@ def part_nonce(path: str, *, export: str) -> str | None:
 
 
 def stem_of(export: str) -> str:
-    """Name the parts of an export: a table of several, `<export>/<table>`, by itself."""
-    return export.rpartition("/")[2]
+    """Name the parts of an export: a table of several, `<export>/<table>`, by itself; a shard by its export."""
+    whole, _, last = export.rpartition("/")
+    return whole if last.startswith(f"{SHARD_COLUMN}=") else last
 
 
 def read_start(run: str) -> datetime | None:

@@ -24,6 +24,7 @@ from rivet_resources.contracts.rows.row_errors import RowPolicy
 from rivet_resources.contracts.rows.row_folders import RowFolders
 from rivet_resources.contracts.rows.row_rules import NO_ROW_RULES, RowRules
 from rivet_resources.contracts.rows.value_windows import (
+    SNAPSHOT_AND_VALUE,
     SNAPSHOT_WINDOW,
     TIME_AND_VALUE,
     VALUE_WINDOW,
@@ -48,8 +49,8 @@ AFTER = re.compile(r"after(\+[1-9]\d*)?=")
 class Window:
     """The identity of what one commit covers.
 
-    `all`, a time, `region=eu`, both (`2026-01-31|region=eu`), `snapshot=2026-01-31`, or `after=<cursor>`
-    (`after+2=<cursor>`).
+    `all`, a time, `region=eu`, both (`2026-01-31|region=eu`), `snapshot=2026-01-31` (of a value's rows
+    `snapshot=2026-01-31|region=eu`), or `after=<cursor>` (`after+2=<cursor>`).
 
     `start` and `end` are aware UTC, end exclusive, and only windows of time have them.
     `folder` is where its parts lie below the export: '' or `dt=2026-01-31`. `excludes`: of the window of all other
@@ -69,7 +70,7 @@ class Window:
             return "all"
         if AFTER.match(self.key):
             return "after"
-        if SNAPSHOT_WINDOW.fullmatch(self.key):
+        if SNAPSHOT_WINDOW.fullmatch(self.key) or SNAPSHOT_AND_VALUE.fullmatch(self.key):
             return "snapshot"
         if TIME_AND_VALUE.fullmatch(self.key):
             return "time"

@@ -19,6 +19,7 @@ class ModeFacts:
     window: Literal["all", "time", "after", "changes"] = "all"  # what a committed window is: all rows, a time, a step
     keeps_cursor: bool = False  # the state store says where the next run begins
     keeps_boundary: bool = False  # and which rows with the cursor's value were read already
+    shards_apart: bool = False  # of `shards`, each has a chain of windows, a cursor and a folder of its own
     counts_runs: bool = False  # planning asks how many runs there were
     follows_log: bool = False  # rows come out of the database's log: no JVM, a position instead of a cursor
     holds_changes: bool = False  # not rows: windows are compared with what they amount to, never read again

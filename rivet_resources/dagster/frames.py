@@ -174,8 +174,10 @@ def read_as(annotation: Any, parts: Parts, *, asset: str) -> Any:
         of_key, of_frame = typing.get_args(annotation)
         reader = _reader(of_frame) if of_key is str else None
         if reader is not None:
-            windows = [Parts(parts.root, [each], parts.session) for each in parts.manifests]
-            return {partition_of_window(each.manifests[0].window): reader(each) for each in windows}
+            windows: dict[str, list[Manifest]] = {}
+            for each in parts.manifests:
+                windows.setdefault(partition_of_window(each.window), []).append(each)
+            return {key: reader(Parts(parts.root, found, parts.session)) for key, found in windows.items()}
     elif (reader := _reader(annotation)) is not None:
         return reader(parts)
     raise ConfigError(

@@ -7,6 +7,7 @@ Belongs here: which manifests an input means. Not here: the order of effects (`c
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, get_origin
 
 import dagster as dg
@@ -14,8 +15,10 @@ import dagster as dg
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.commit.publish import publish
 from rivet_resources.commit.remembered import Remembered
+from rivet_resources.commit.shards import shard_manifests, shard_roots
+from rivet_resources.commit.snapshots import newest_snapshots
 from rivet_resources.contracts.addressing import MANIFESTS
-from rivet_resources.contracts.destination import Root
+from rivet_resources.contracts.destination import ReadableRoot, Root
 from rivet_resources.contracts.extract import Staged, Window
 from rivet_resources.contracts.rows.value_windows import partition_of_window
 from rivet_resources.dagster.errors import translated
@@ -26,6 +29,9 @@ from rivet_resources.errors import ManifestUnreadable
 from rivet_resources.state.leases import Lease
 from rivet_resources.state.store import State
 
+# Metadata: databases whose windows lie in a folder each, below the export's.
+SHARDS = "rivet/shards"
+NO_SHARDS: Mapping[str, ReadableRoot] = MappingProxyType({})
 # Resource key; so called that it stands beside what a project has.
 LAKE = "rivet_lake"
 
@@ -88,30 +94,45 @@ class Lake(dg.ConfigurableIOManager):
         with translated(retry_number=0, seconds_to_wait=1):
             facts = _definition(context)
             name = str(_plain(facts["rivet/export"]))
-            root = facts["rivet/destination"].instance.root(name)
+            destination = facts["rivet/destination"].instance
+            root = destination.root(name)
+            shards = shard_roots(destination, name, _plain(facts.get(SHARDS)) or ())
             keys = context.asset_partition_keys if _asks_for_windows(context) else None
             annotation = context.dagster_type.typing_type
-            parts = Parts(root, wanted(root, keys, export=name, annotation=annotation), self.rivet.session)
+            found = wanted(root, keys, export=name, annotation=annotation, shards=shards)
+            parts = Parts(root, found, self.rivet.session)
             return read_as(annotation, parts, asset=context.asset_key.to_user_string())
 
 
-def wanted(root: Root, keys: Sequence[str] | None, *, export: str, annotation: object = None) -> list[Manifest]:
+def wanted(
+    root: Root,
+    keys: Sequence[str] | None,
+    *,
+    export: str,
+    annotation: object = None,
+    shards: Mapping[str, ReadableRoot] = NO_SHARDS,
+) -> list[Manifest]:
     """Pick the manifests of the windows that `keys` name, in their order; all current ones when None.
 
-    Of snapshots, which have all rows each, only the newest then, unless they are read as a mapping.
+    Of snapshots, which have all rows each, only the newest then (of each value), unless they are read as a mapping.
+
+    Args:
+        shards: the folders of shards that have chains of windows of their own, a partition each.
 
     Raises:
         ManifestUnreadable: a window, or the whole export, was never committed.
     """
-    current = current_manifests(root)
+    current = shard_manifests(shards) if shards else list(current_manifests(root).values())
     if keys is None:
         if not current:
             raise ManifestUnreadable(
                 f"Export {export} has no manifest in {root.uri}: it was never published there. Materialize it first."
             )
-        found = sorted(current.values(), key=lambda manifest: manifest.finished_at)
+        found = sorted(current, key=lambda manifest: manifest.finished_at)
         return found if get_origin(annotation) is dict else newest(found)
-    there = {partition_of_window(window): manifest for window, manifest in current.items()}
+    there: dict[str, list[Manifest]] = {}
+    for each in current:
+        there.setdefault(partition_of_window(each.window), []).append(each)
     # An error and not an empty frame: rows that were never exported must not look like none.
     missing = [key for key in keys if key not in there]
     if missing:
@@ -119,13 +140,13 @@ def wanted(root: Root, keys: Sequence[str] | None, *, export: str, annotation: o
             f"Export {export} has no manifest in {root.uri} for {', '.join(missing[:10])}"
             f"{f' and {len(missing) - 10} more' if len(missing) > 10 else ''}. Materialize these partitions first."
         )
-    return [there[key] for key in keys]
+    return [each for key in keys for each in there[key]]
 
 
 def newest(manifests: list[Manifest]) -> list[Manifest]:
-    """Leave only the newest of snapshots, each of which has all rows; windows of other kinds are disjoint, and stay."""
-    days = [each for each in manifests if Window(each.window).kind == "snapshot"]
-    return [max(days, key=lambda each: each.window)] if days and len(days) == len(manifests) else manifests
+    """Leave only the newest of snapshots, of each value; windows of other kinds are disjoint, and stay."""
+    are_snapshots = all(Window(each.window).kind == "snapshot" for each in manifests)
+    return newest_snapshots(manifests) if are_snapshots else manifests
 
 
 def _asks_for_windows(context: dg.InputContext) -> bool:

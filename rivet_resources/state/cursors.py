@@ -45,6 +45,13 @@ def read(connection: Connection, export: str) -> Cursor | None:
     return None if row is None else Cursor(row.last_cursor_value, _boundary(row), row.updated_at)
 
 
+def below(connection: Connection, export: str, head: str) -> list[str]:
+    """Name what has a cursor under an export's key and a slash, and begins with `head` there; sorted."""
+    column = export_state.c.export_name
+    query = select(column).where(column.startswith(f"{export}/{head}", autoescape=True)).order_by(column)
+    return [name_in(key) for key in connection.execute(query).scalars()]
+
+
 def advance(
     connection: Connection,
     export: str,

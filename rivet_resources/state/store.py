@@ -24,6 +24,7 @@ from rivet_resources.contracts.parts import ChunkResult
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.read_limits import MonthRead, PageCounted
 from rivet_resources.contracts.rows.boundary import Boundary
+from rivet_resources.contracts.rows.value_windows import SHARD_COLUMN
 from rivet_resources.contracts.schema_registry import KnownSchema, RegisteredSchema
 from rivet_resources.errors import StateError
 from rivet_resources.state import (
@@ -501,6 +502,13 @@ class State:
         keys = union(*(select(column).where(self._scope.chosen(column, None)) for column in columns))
         with self._database.read() as connection:
             return sorted({name_in(key) for key in connection.execute(keys).scalars()})
+
+    def shards_with_cursor(self, export: str) -> list[str]:
+        """Name the shards of an export that have, or had, a cursor of their own, also those that are listed no more."""
+        head = f"{SHARD_COLUMN}="
+        with self._database.read() as connection:
+            names = cursors.below(connection, self._key(export), head)
+        return [name.rpartition(head)[2] for name in names]
 
     # --- whose state it is -----------------------------------------------------------------------
 

@@ -15,9 +15,11 @@ from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.manifest_entries import Superseded
 from rivet_resources.commit.publish import Step, below, mark_success, no_hook
 from rivet_resources.commit.retired import Retired
+from rivet_resources.commit.snapshots import snapshot_value
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.retention import Retention
+from rivet_resources.contracts.rows.value_windows import snapshot_day
 from rivet_resources.errors import WindowTaken
 from rivet_resources.prove.replace_chunks import marked_window
 from rivet_resources.upkeep.compact import JOINED_TEXT
@@ -50,19 +52,29 @@ def outdated_windows(
     """
     is_chain = any(each.cursor for each in manifests.values())
     ages = [(each, each.finished_at) for each in in_order(manifests)] if is_chain else _of_time(manifests)
-    newest = {at for _, at in ages[-1:]}
-    if keep.count is not None:
-        moments = sorted({at for _, at in ages}, reverse=True)
-        # By moment, not by window: of a day with a window for each value all stay, or all go.
-        kept = set(moments[: keep.count])
-        found = [each for each, at in ages if at not in kept]
-    else:
-        assert keep.age is not None
-        found = [each for each, at in ages if at <= now - keep.age and at not in newest]
+    moments: dict[str, set[datetime]] = {}
+    for each, at in ages:
+        moments.setdefault(_split_of(each), set()).add(at)
+    # By moment, not by window: of a day with a window of time for each value all stay, or all go.
+    kept = {split: _kept(found, keep, now) for split, found in moments.items()}
+    found = [each for each, at in ages if at not in kept[_split_of(each)]]
     if is_chain:
         found = _beginning(found, manifests, applied)
     # A joined window stays until those that it hides are gone: without it readers would see them again.
     return tuple(each for each in found if not set(each.supersedes) & set(there))
+
+
+def _kept(moments: set[datetime], keep: Retention, now: datetime) -> set[datetime]:
+    """Return which moments stay of windows that are looked at together; the newest always does."""
+    if keep.count is not None:
+        return set(sorted(moments, reverse=True)[: keep.count])
+    assert keep.age is not None
+    return {at for at in moments if at > now - keep.age} | {max(moments)}
+
+
+def _split_of(manifest: Manifest) -> str:
+    """Return the value whose snapshots are looked at by themselves: each value's newest is what readers see."""
+    return snapshot_value(manifest.window) if Window(manifest.window).kind == "snapshot" else ""
 
 
 def _of_time(manifests: Mapping[str, Manifest]) -> list[tuple[Manifest, datetime]]:
@@ -74,7 +86,7 @@ def _of_time(manifests: Mapping[str, Manifest]) -> list[tuple[Manifest, datetime
 def _end_of(manifest: Manifest) -> datetime | None:
     window = Window(manifest.window)
     if window.kind == "snapshot":
-        return datetime.fromisoformat(window.partition).replace(tzinfo=UTC) + DAY
+        return datetime.fromisoformat(snapshot_day(window.key)).replace(tzinfo=UTC) + DAY
     return manifest.window_end
 
 

@@ -354,7 +354,7 @@ def test_retry_of_a_step_does_not_begin_anew_again(place):
         asked = AskedRun(place.config, export, RunOptions(full_refresh=True), context)
         for _ in range(2):
             place.run("grown")
-            asked.begin(state)()
+            asked.begin(state)(asked.export)
             cursors.append(state.cursor("grown").value)
 
     @dg.job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from rivet_assets.config.load import RivetConfig
 from rivet_assets.launch.run_exports import run_exports
 from rivet_assets.run.admit.admission import ADOPT
 from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.commit.shards import shard_manifests, shard_roots
 from rivet_resources.contracts.destination import Destination
 from tests.engines.test_destinations import destination, fenced_gcs, fenced_s3  # noqa: F401
 from tests.lab import Lab, lab_in
@@ -66,15 +68,19 @@ def database_beside(lab: Lab) -> Iterator[str]:
 
 def windows_of(config: RivetConfig) -> dict[str, list[tuple[int, str]]]:
     """Read the published rows of each window, wherever they are."""
-    root = config.export("orders").destination.root("orders")
-    return {
-        key: sorted(
-            (row["id"], row["note"])
-            for part in manifest.parts
-            for row in pq.read_table(pa.BufferReader(root.read(part.path)[0])).to_pylist()
-        )
-        for key, manifest in current_manifests(root).items()
-    }
+    export = config.export("orders")
+    root = export.destination.root("orders")
+    found = (
+        shard_manifests(shard_roots(export.destination, "orders", export.shards))
+        if export.is_apart
+        else [*current_manifests(root).values()]
+    )
+    rows: dict[str, list[tuple[int, str]]] = {each.window: [] for each in found}
+    for each in found:
+        for part in each.parts:
+            table = pq.read_table(pa.BufferReader(root.read(part.path)[0]))
+            rows[each.window] += [(row["id"], row["note"]) for row in table.to_pylist()]
+    return {key: sorted(ids) for key, ids in rows.items()}
 
 
 OF_BOTH = {f"shard={shard}": [(number, shard) for number in range(5)] for shard in ("eu", "us")}
@@ -92,12 +98,54 @@ def test_two_databases_of_one_server_are_two_shards(lab: Lab, mode: str) -> None
     assert OF_BOTH == windows_of(lab.config(block))
 
 
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_each_database_goes_on_from_its_own_cursor(
+    lab: Lab, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have the same keys; one that is away keeps its cursor, and the other one's is moved."""
+    block = BLOCK.replace("shards", "mode: incremental, cursor_column: id, shards")
+    us = os.environ["US_URL"]
+    first = lab.export(block)
+    lab.insert("orders", [{"id": 5, "note": "eu"}])
+    Lab(tmp_path, us, engine).insert("orders", [{"id": number, "note": "us"} for number in (5, 6)])
+    with monkeypatch.context() as away:
+        away.setenv("US_URL", f"{us}.gone" if engine.name == "sqlite" else path_of(us, "rivet_is_not_there"))
+        second = lab.export(block)
+    between = windows_of(lab.config(block))
+    third = lab.export(block)
+
+    assert ("success", 10) == (first.status, first.rows), first.message
+    assert ("failed", ("shard=us",), ("shard=eu",)) == (second.status, second.refused, second.windows), second.message
+    assert "Shard us: " in second.message
+    of_eu = {"shard=eu": [*OF_BOTH["shard=eu"], (5, "eu")]}
+    assert OF_BOTH | of_eu == between
+    assert ("success", 2) == (third.status, third.rows), third.message
+    assert of_eu | {"shard=us": [*OF_BOTH["shard=us"], (5, "us"), (6, "us")]} == windows_of(lab.config(block))
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_each_database_and_each_value_has_a_snapshot_of_the_day(lab: Lab) -> None:
+    """Run again on the same day, it is replaced."""
+    shards = BLOCK.replace("shards", "snapshots: daily, keep: 2, shards")
+    values = BLOCK.replace("name: orders", "name: days").replace(
+        "shards: {eu: EU_URL, us: US_URL}", "snapshots: daily, partition_by: {column: note, values: [eu, us]}"
+    )
+
+    first, second, by_value = lab.export(shards), lab.export(shards), lab.export(values)
+
+    assert ["success"] * 3 == [first.status, second.status, by_value.status], first.message or by_value.message
+    day = first.windows[0].partition("|")[0]
+    assert {f"{day}|{shard}": rows for shard, rows in OF_BOTH.items()} == windows_of(lab.config(shards))
+    assert ((f"{day}|note=eu", f"{day}|note=us"), 5) == (by_value.windows, by_value.rows)
+
+
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("mode", ["", "mode: incremental, cursor_column: id, "])
 @pytest.mark.parametrize("destination", ["s3", "gcs", "azure"], indirect=True)
-def test_shards_are_windows_in_an_object_store(lab: Lab, destination: Destination) -> None:  # noqa: F811
+def test_shards_are_windows_in_an_object_store(lab: Lab, destination: Destination, mode: str) -> None:  # noqa: F811
     """Each in a folder of its own; a second run replaces one of them and leaves the other."""
     place = destination.model_dump_json(exclude_unset=True)[1:]
-    block = BLOCK.replace("shards", f"destination: {{type: {destination.type}, {place}, shards")
+    block = BLOCK.replace("shards", f"destination: {{type: {destination.type}, {place}, {mode}shards")
 
     first = lab.export(block)
     lab.sql("INSERT INTO orders VALUES (5, 'eu')")
@@ -108,19 +156,21 @@ def test_shards_are_windows_in_an_object_store(lab: Lab, destination: Destinatio
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-def test_one_database_under_two_urls_is_refused(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["", "mode: incremental, cursor_column: id, "])
+def test_one_database_under_two_urls_is_refused(lab: Lab, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server says who it is: in the first run, and later, when only one of the two is asked."""
+    block = BLOCK.replace("shards", f"{mode}shards")
     other, rest = lab.url.split("://", 1)
     monkeypatch.setenv("US_URL", f"{'postgres' if other == 'postgresql' else 'postgresql'}://{rest}")
 
-    together = lab.export(BLOCK)
-    alone = lab.export(BLOCK, partitions=together.refused)
+    together = lab.export(block)
+    alone = lab.export(block, partitions=together.refused)
 
     assert ["RIVET_PROVENANCE_REFUSED"] * 2 == [together.code, alone.code], together.message
     assert "are one database" in alone.message
-    assert 1 == len(together.refused) == len(lab.manifests("orders"))
+    assert 1 == len(together.refused) == len(windows_of(lab.config(block)))
     assert together.refused == alone.refused
 
-    adopted = run_exports(lab.config(BLOCK), tags={ADOPT: "true"})
-    assert ["success"] * 2 == [adopted[0].status, lab.export(BLOCK).status]  # a copy, as somebody says
-    assert 2 == len(lab.manifests("orders"))
+    adopted = run_exports(lab.config(block), tags={ADOPT: "true"})
+    assert ["success"] * 2 == [adopted[0].status, lab.export(block).status]  # a copy, as somebody says
+    assert 2 == len(windows_of(lab.config(block)))

@@ -13,6 +13,7 @@ import yaml
 from rivet_assets.config.load import load_config
 from rivet_assets.launch.run_exports import run_exports
 from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_resources.commit.shards import shard_manifests, shard_roots
 from tests import processes
 from tests.faults.dying import DIED, PLACES
 
@@ -30,6 +31,7 @@ MODES = {
         "start": DAYS[0],
         "end": "2026-01-04",
     },
+    "chains": {"mode": "incremental", "cursor_column": "id"},
     "resumed": {"mode": "chunked", "chunk_column": "id", "chunk_size": 20, "chunk_checkpoint": True},
 }
 
@@ -50,7 +52,10 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def manifests(file: Path) -> list[Manifest]:
     """Return the current manifests."""
-    return list(current_manifests(load_config(file).export("events").destination.root("events")).values())
+    export = load_config(file).export("events")
+    if export.is_apart:
+        return shard_manifests(shard_roots(export.destination, export.name, export.shards))
+    return list(current_manifests(export.destination.root("events")).values())
 
 
 def readable(file: Path) -> list[tuple[str, int]]:
@@ -61,7 +66,7 @@ def readable(file: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("mode", ["resumed", "windows", pytest.param("full", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("mode", ["resumed", "windows", "chains", pytest.param("full", marks=pytest.mark.matrix)])
 def test_rerun_after_a_death_has_every_row_of_every_shard_once(file: Path, mode: str, place: str) -> None:
     """Chunks of one database are never taken for those of another, though their keys are the same."""
     export = {

@@ -2538,10 +2538,67 @@ MASKS = (
     ),
 )
 
+# --- shards and values beside cursors and days ----------------------------------------------------
+
+SPLIT = (
+    Fault(
+        "newest_snapshot_of_one_value_hides_the_others",
+        "rivet_resources/commit/snapshots.py",
+        "        value = snapshot_value(each.window)\n",
+        '        value = ""\n',
+        "a reader of the table sees the rows of one shard alone",
+        ("tests/assets/test_snapshots_by_value.py::test_reader_sees_the_newest_snapshot_of_each_value",),
+    ),
+    Fault(
+        "old_days_of_another_value_go",
+        "rivet_resources/commit/supersede.py",
+        "if value_of_path(path) == ours)\n    # The new one",
+        "if True)\n    # The new one",
+        "the only snapshots of a shard that is away are removed by the others' runs",
+        ("tests/assets/test_snapshots_by_value.py::test_old_days_of_each_value_go_by_themselves",),
+    ),
+    Fault(
+        "retention_counts_days_of_all_values_together",
+        "rivet_resources/upkeep/retain.py",
+        '    return snapshot_value(manifest.window) if Window(manifest.window).kind == "snapshot" else ""\n',
+        '    return ""\n',
+        "the newest snapshot of a shard that is away is dropped",
+        ("tests/assets/test_snapshots_by_value.py::test_retention_leaves_the_newest_day_of_each_value",),
+    ),
+    Fault(
+        "shards_share_a_cursor",
+        "rivet_assets/blocks/export.py",
+        '"name": f"{self.name}/{SHARD_COLUMN}={shard}"',
+        '"name": f"{self.name}/{SHARD_COLUMN}=one"',
+        "rows of one database are skipped, since another one is further",
+        ("tests/assets/test_incremental_shards.py::test_each_shard_goes_on_from_its_own_cursor",),
+    ),
+    Fault(
+        "chains_of_one_database_are_not_compared",
+        "rivet_assets/run/admit/admission.py",
+        "    for each in site.export.whole.shards or {}:\n",
+        "    for each in site.export.shards or {}:\n",
+        "a database under two URLs is exported twice by mode incremental",
+        ("tests/engines/test_shards.py::test_one_database_under_two_urls_is_refused",),
+    ),
+    Fault(
+        "chains_stand_beside_windows_of_another_layout",
+        "rivet_assets/run/other_values.py",
+        "    for place in [root] if export.is_apart else folders:\n",
+        "    for place in folders[:0]:\n",
+        "after a change of mode every row is there twice",
+        (
+            "tests/assets/test_incremental_shards.py::test_windows_of_another_layout_refuse_the_run",
+            "tests/assets/test_incremental_shards.py::test_other_modes_refuse_the_folders_of_chains",
+        ),
+    ),
+)
+
 FAULTS = (
     *MASKS,
     *REPLAYS,
     *UPKEEP,
+    *SPLIT,
     *COMMITTING,
     *RUNNING,
     *ROWS,

@@ -34,7 +34,8 @@ def test_windows_and_folders_are_the_same_by_spark(tmp_path: Path, monkeypatch: 
     ]
     found = {}
     for way in ("inline", "spark"):
-        document = {"source": {"type": "sqlite", "path": str(tmp_path / "shop.db")}, "exports": exports}
+        chains = {**exports[-1], "name": f"chains_{way}", "mode": "incremental", "cursor_column": "id"}
+        document = {"source": {"type": "sqlite", "path": str(tmp_path / "shop.db")}, "exports": [*exports, chains]}
         (tmp_path / "rivet.yaml").write_text(yaml.safe_dump(document | {"spark": way}))
         # A process of its own: workers of the JVM that tests share are older than the variables of the shards.
         done = processes.run(processes.RIVET, "run", "-c", str(tmp_path / "rivet.yaml"), cwd=tmp_path)
@@ -46,6 +47,9 @@ def test_windows_and_folders_are_the_same_by_spark(tmp_path: Path, monkeypatch: 
     assert {"shard=eu": [0, 1, 2], "shard=us": [0, 1, 2, 3, 4]} == {
         window: ids for (window, _), ids in found["spark"]["shards"].items()
     }
+    assert [[[0, 1, 2]], [[0, 1, 2, 3, 4]]] == [
+        [*windows(tmp_path, f"chains_spark/shard={shard}").values()] for shard in ("eu", "us")
+    ]
     assert 4 == len({folder for _, folder in found["spark"]["folders"]})
 
 

@@ -27,12 +27,16 @@ def audit_command(
 
     The state store keeps it; whoever may write there may write to it.
     """
+    from rivet_assets.modes.by_shard import chains_of  # start
     from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
-    if name:
-        config.export(name)
-    entries = state_of(config).audit_log(name, cast("Action | None", action), last)
+    state = state_of(config)
+    asked = cast("Action | None", action)
+    names = dict.fromkeys([name, *(each.name for each in chains_of(config.export(name)))] if name else [None])
+    entries = [entry for each in names for entry in state.audit_log(each, asked, last)]
+    if len(names) > 1:
+        entries = sorted(entries, key=lambda entry: entry.at)[-last:]
     if as_json:
         return print_rows([asdict(entry) for entry in entries], as_json=True)
     rows = [

@@ -23,12 +23,15 @@ def journal_command(
     path: Path, params: Sequence[str], name: str | None, run_id: str | None, last: int, as_json: bool
 ) -> int:
     """Return what happened in past runs, oldest first: plans, chunks, retries, drift, steps of the governor."""
+    from rivet_assets.modes.by_shard import chains_of  # start
     from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
-    if name:
-        config.export(name)
-    entries = state_of(config).journal(name, run_id, last)
+    kept = [each.name for each in chains_of(config.export(name))] if name else [None]
+    state = state_of(config)
+    entries = [entry for each in kept for entry in state.journal(each, run_id, last)]
+    if len(kept) > 1:
+        entries = sorted(entries, key=lambda entry: entry.at)[-last:]
     if as_json:
         return print_rows([asdict(entry) for entry in entries], as_json=True)
     rows = [

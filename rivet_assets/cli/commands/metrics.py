@@ -28,14 +28,15 @@ def metrics_command(
     path: Path, params: Sequence[str], name: str | None, run_id: str | None, last: int, as_json: bool
 ) -> int:
     """List past runs, newest first; with --run-id all figures of one."""
+    from rivet_assets.modes.by_shard import chains_of  # start
     from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
-    if name:
-        config.export(name)
+    kept = [each.name for each in chains_of(config.export(name))] if name else [None]
     state = state_of(config)
     if run_id is None:
-        runs = state.runs(name, last)
+        found = [run for each in kept for run in state.runs(each, last)]
+        runs = sorted(found, key=lambda run: run.started_at, reverse=True)[:last] if len(kept) > 1 else found
         return print_rows([_whole(run) if as_json else _row(run) for run in runs], as_json=as_json)
     run = state.run(run_id)
     if run is None:

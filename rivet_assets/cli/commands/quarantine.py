@@ -144,6 +144,12 @@ def quarantine_drop(
 def _chosen(config: RivetConfig, names: Sequence[str], keys: Sequence[str]) -> list[tuple[Export, tuple[str, ...]]]:
     """Return the exports that were asked for, each with its windows; those that hold changes have no quarantine."""
     from rivet_assets.config.selection import keys_of  # start
+    from rivet_assets.modes.by_shard import chains_asked  # start
 
     exports = [each for each in exports_of(config, names, keys) if each.takes_rows or not each.answers.no_repair]
-    return [(export, tuple(keys_of(config, export, keys))) for export in exports]
+    chosen: list[tuple[Export, tuple[str, ...]]] = []
+    for export in exports:
+        windows = tuple(keys_of(config, export, keys))
+        shards = chains_asked(export, windows or None) if export.is_apart else [(export, windows)]
+        chosen += [(each, tuple(asked or ())) for each, asked in shards]
+    return chosen

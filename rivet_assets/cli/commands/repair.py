@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +79,24 @@ def _find_flagged(
         if export.answers.no_repair:
             return ()
         return find_flagged(config, export, depth=depth, windows=wanted or None, state=state, tell=lambda line: None)
+    if export.is_apart:
+        return _given_of_shards(export, given, wanted)
     return tuple(each for each in given if each.export == export.name and (not wanted or each.window in wanted))
+
+
+def _given_of_shards(export: Export, given: Sequence[Flagged], wanted: Sequence[str]) -> tuple[Flagged, ...]:
+    """Take the windows of a report that are of an export's shards; `rivet validate` names each by its folder."""
+    from rivet_assets.modes.by_shard import IN_CHAIN, chain_window, chains_of  # start
+
+    heads = {each.name: chain_window(each, "") for each in chains_of(export)}
+    ours = [
+        replace(each, export=export.name, window=f"{heads.get(each.export, '')}{each.window}")
+        for each in given
+        if each.export == export.name or each.export in heads
+    ]
+    return tuple(
+        each for each in ours if not wanted or each.window in wanted or each.window.partition(IN_CHAIN)[0] in wanted
+    )
 
 
 def repair(config: RivetConfig, export: Export, flagged: Sequence[Flagged], execute: bool, state: State) -> Repaired:

@@ -23,13 +23,14 @@ def state_group() -> None:
 @JSON
 def state_show(path: Path, params: Sequence[str], as_json: bool) -> int:
     """Show each export's cursor, or position in a log, and its last run."""
+    from rivet_assets.modes.by_shard import chains_of  # start
     from rivet_assets.run.admit.scope import state_of  # start
     from rivet_assets.run.reset import standing  # start
 
     config = load(path, params)
     state = state_of(config)
     rows = []
-    for export in config.exports:
+    for export in (each for written in config.exports for each in chains_of(written)):
         last = next(iter(state.runs(export.name, last=1)), None)
         rows.append({
             "export": export.name,
@@ -49,12 +50,16 @@ def state_show(path: Path, params: Sequence[str], as_json: bool) -> int:
 @JSON
 def state_files(path: Path, params: Sequence[str], name: str | None, last: int, as_json: bool) -> int:
     """List published files, newest first."""
+    from rivet_assets.modes.by_shard import chains_of  # start
     from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
-    if name:
-        config.export(name)
-    return print_rows([asdict(file) for file in state_of(config).files(name, last)], as_json=as_json)
+    kept = [each.name for each in chains_of(config.export(name))] if name else [None]
+    state = state_of(config)
+    files = [file for each in kept for file in state.files(each, last)]
+    if len(kept) > 1:
+        files = sorted(files, key=lambda file: file.created_at, reverse=True)[:last]
+    return print_rows([asdict(file) for file in files], as_json=as_json)
 
 
 @state_group.command("progression", short_help="Show how far each export is committed, and verified.")
@@ -64,12 +69,13 @@ def state_files(path: Path, params: Sequence[str], name: str | None, last: int, 
 @JSON
 def state_progression(path: Path, params: Sequence[str], name: str | None, as_json: bool) -> int:
     """Show how far each export has committed, and how far that is verified."""
+    from rivet_assets.modes.by_shard import chains_of  # start
     from rivet_assets.prove.progression import progression  # start
     from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     state = state_of(config)
-    exports = [config.export(name)] if name else config.exports
+    exports = [each for written in ([config.export(name)] if name else config.exports) for each in chains_of(written)]
     return print_rows([asdict(progression(config, each, state=state)) for each in exports], as_json=as_json)
 
 
@@ -80,11 +86,12 @@ def state_progression(path: Path, params: Sequence[str], name: str | None, as_js
 @JSON
 def state_chunks(path: Path, params: Sequence[str], name: str | None, as_json: bool) -> int:
     """List unfinished windows whose finished chunks the next run will keep."""
+    from rivet_assets.modes.by_shard import chains_of  # start
     from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
     state = state_of(config)
-    exports = [config.export(name)] if name else config.exports
+    exports = [each for written in ([config.export(name)] if name else config.exports) for each in chains_of(written)]
     rows = [asdict(found) for each in exports for found in state.chunk_progress(each.name)]
     if not as_json:
         rows = [{**row, "run_ids": ", ".join(row["run_ids"])} for row in rows]
@@ -100,9 +107,10 @@ def state_reset(path: Path, params: Sequence[str], name: str) -> int:
     from rivet_assets.run.admit.scope import state_of  # start
 
     config = load(path, params)
+    from rivet_assets.config.by_source import export_kept_as  # start
     from rivet_assets.run.reset import forget  # start
 
-    forget(config, config.export(name), state=state_of(config))
+    forget(config, export_kept_as(config, name), state=state_of(config))
     say(f"{name}: the cursor is reset; the next run starts from the beginning and replaces its windows")
     return 0
 
@@ -113,13 +121,14 @@ def state_reset(path: Path, params: Sequence[str], name: str) -> int:
 @NAME
 def state_rebuild(path: Path, params: Sequence[str], name: str | None) -> int:
     """Fill the store again from the manifests at the destinations."""
+    from rivet_assets.config.by_source import export_kept_as  # start
     from rivet_assets.run.admit.scope import state_of  # start
     from rivet_resources.commit.chain import resolve_boundary, resolve_cursor  # start
     from rivet_resources.commit.manifest import current_manifests  # start
 
     config = load(path, params)
     state = state_of(config)
-    for export in [config.export(name)] if name else config.exports:
+    for export in [export_kept_as(config, name)] if name else config.exports:
         for folder in export.folders():
             root = export.destination.root(folder)
             if not root.keeps_manifests:

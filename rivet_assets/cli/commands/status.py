@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 def status_command(path: Path, names: Sequence[str], params: Sequence[str], with_lag: bool, as_json: bool) -> int:
     """Show what runs now, where and how far, by the state store; without runs, how the last one ended."""
     from rivet_assets.config.selection import choose_exports  # start
+    from rivet_assets.modes.by_shard import chains_of  # start
     from rivet_assets.run.admit.scope import state_of  # start
     from rivet_assets.run.reset import standing  # start
     from rivet_assets.run.status import status_of  # start
@@ -36,7 +37,7 @@ def status_command(path: Path, names: Sequence[str], params: Sequence[str], with
     config = load(path, params)
     state, at = state_of(config), datetime.now(UTC)
     rows: list[dict[str, Any]] = []
-    for export in choose_exports(config, names, ()):
+    for export in (each for chosen in choose_exports(config, names, ()) for each in chains_of(chosen)):
         found = status_of(export, cursor=standing(config, export, state=state), state=state)
         lag = _lag(config, export, state) if with_lag else None
         rows += [{**_whole(found), "lag": lag}] if as_json else _lines(found, lag, with_lag=with_lag, at=at)

@@ -21,7 +21,7 @@ from rivet_assets.dagster.pages.lineage import key_part, upstream_keys
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.run.judge.contract_rules import describe_columns, has_column_rules, rules_of_export
 from rivet_assets.run.judge.quality import CONTRACT_COLUMNS, ROW_ERRORS, ROW_ERRORS_DESCRIPTION
-from rivet_resources.dagster.io_manager import LAKE
+from rivet_resources.dagster.io_manager import LAKE, SHARDS
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -139,6 +139,8 @@ def _metadata(export: Export, config: RivetConfig) -> dict[str, Any]:
         "dagster/uri": export.destination.root(export.name).uri,
         "dagster/io_manager_key": LAKE,
     }
+    if export.is_apart:
+        facts[SHARDS] = list(export.shards or ())
     # In the description it would stand in lists, as raw markdown.
     if export.query is not None:
         facts[QUERY] = dg.MarkdownMetadataValue(f"```sql\n{export.query.strip()}\n```")

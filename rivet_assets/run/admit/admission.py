@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from rivet_assets.modes.by_shard import kept_as, same_address, shard_window
+from rivet_assets.modes.by_shard import COLUMN, kept_as, same_address, shard_window
 from rivet_assets.run.admit.adoption_evidence import evidence_at, evidence_in
 from rivet_resources.commit.listing import last_paths
 from rivet_resources.commit.manifest import Manifest, manifest_paths, read_manifest
@@ -103,7 +103,8 @@ class Admission:
                 found = read_provenance(site.source, site.source_name, session, relation)
                 self._admit(site, found, standing_manifest(site, seen=seen, window=window))
                 # Only now: before it is admitted, what lies there may be another database's. Once, for all shards.
-                removed = 0 if self._found else sweep_if_due(site.root, export=site.export.name, state=site.state)
+                is_swept = bool(self._found) and not site.export.of_shard
+                removed = 0 if is_swept else sweep_if_due(site.root, export=site.export.name, state=site.state)
                 if removed:
                     site.tell(f"{site.export.name}: removed {removed} leftovers of dead runs.")
                 self._found[site.shard] = found
@@ -155,7 +156,8 @@ def standing_manifest(
 ) -> Manifest | None:
     """Read a manifest whose rows are of the database that a run would read, if all is well; None: there is none."""
     root = seen or site.root
-    return manifest_of_shard(root, site.shard) if site.shard else any_manifest(root, near=window)
+    is_among_others = bool(site.shard) and not site.export.of_shard
+    return manifest_of_shard(root, site.shard) if is_among_others else any_manifest(root, near=window)
 
 
 def manifest_of_shard(root: ReadableRoot, shard: str) -> Manifest | None:
@@ -221,13 +223,14 @@ def refuse_same_database(site: Claim, found: Provenance, known: KnownProvenance,
     Raises:
         ProvenanceRefused
     """
-    name, shard = site.export.name, site.shard
+    whole, shard = site.export.whole, site.shard
+    name = whole.name
     other = same_address(site.export, shard) or next(iter(_twins(site, found, known, met)), "")
     if other:
         raise ProvenanceRefused(
             f"Export {name}: shards {other} and {shard} are one database, {found}, so each row would be published "
-            f"twice. Correct the variable {(site.export.shards or {})[shard]}, or remove one of the two; if one is a "
-            f"physical copy, go on with `rivet run -e {name} --adopt` (in Dagster: run tag {ADOPT}: true)."
+            f"twice. Correct the variable {(whole.shards or {})[shard]}, or remove one of the two; if one is a "
+            f"physical copy, go on with {_run_adopting(name)}."
         )
 
 
@@ -236,7 +239,7 @@ def _twins(
 ) -> dict[str, Provenance]:
     """Return the other shards that are the same database, but for those that either was taken over beside."""
     twins = {}
-    for each in site.export.shards or {}:
+    for each in site.export.whole.shards or {}:
         memory = site.state.provenance(kept_as(site.export, each))
         theirs = met.get(each) or memory.provenance
         if each == site.shard or theirs is None or not is_same(theirs, found):
@@ -266,9 +269,15 @@ def refuse_destination(
         raise ProvenanceRefused(
             f"Export {name}: {root.uri} holds rows of {other} (run {standing.run_id}), and this run reads {found}: "
             f"{what} is another one, and publishing would remove what is there. Give one of the two another "
-            f"`destination` path. If this is the same export in a new place, go on with `rivet run -e {name} --adopt` "
-            f"(in Dagster: run tag {ADOPT}: true)."
+            f"`destination` path. If this is the same export in a new place, go on with {_run_adopting(name)}."
         )
+
+
+def _run_adopting(name: str) -> str:
+    """Return the command that takes over what is kept under a name: of a shard by its partition."""
+    whole, found, shard = name.partition(f"/{COLUMN}=")
+    asked = f"{whole} --partition {shard}" if found else name
+    return f"`rivet run -e {asked} --adopt` (in Dagster: run tag {ADOPT}: true)"
 
 
 def of_state(name: str, store: str, what: str, known: Provenance, found: Provenance) -> str:
@@ -277,8 +286,8 @@ def of_state(name: str, store: str, what: str, known: Provenance, found: Provena
         f"Export {name}: its state in {store} is of {known}, and this run reads {found}: {what} is another one. It was "
         f"restored or replaced, `source` leads elsewhere, or another file has an export and a source of these names. "
         f"Point `source` back; or name the source (`sources: {{…}}`) or the `project:`, so that each file has state of "
-        f"its own; or go on where the state stands with `rivet run -e {name} --adopt` (in Dagster: run tag {ADOPT}: "
-        f"true); or begin anew with `rivet state reset -e {name}`."
+        f"its own; or go on where the state stands with {_run_adopting(name)}; or begin anew with "
+        f"`rivet state reset -e {name}`."
     )
 
 
@@ -312,8 +321,7 @@ def refuse_elsewhere(name: str, end: str, known: KnownProvenance, *, root: Root,
     raise ProvenanceRefused(
         f"Export {name}: {what} is of the destination {known.destination}, and this run writes to {place}, which has "
         f"no window that ends there: rows up to it would be missing. Point `destination` back; or write all rows to "
-        f"the new one with `rivet state reset -e {name}`; or only new ones with `rivet run -e {name} --adopt` (in "
-        f"Dagster: run tag {ADOPT}: true)."
+        f"the new one with `rivet state reset -e {name}`; or only new ones with {_run_adopting(name)}."
     )
 
 
@@ -341,6 +349,6 @@ def refuse_unproven(site: Claim, manifests: Iterable[Manifest] = ()) -> None:
     else:
         return
     raise ProvenanceRefused(
-        f"Export {name}: {said} go on with `rivet run -e {name} --adopt` (in Dagster: run tag {ADOPT}: true); if not, "
+        f"Export {name}: {said} go on with {_run_adopting(name)}; if not, "
         f"begin at the start with `rivet state reset -e {name}`, which replaces what is there."
     )

@@ -159,10 +159,13 @@ def _refuse(export: Export, name: str, read: ForeseenRead, state: State | None) 
     Raises:
         ProvenanceRefused
     """
-    found, folder = read.provenance, export.name if read.shard else name
+    if export.is_apart:
+        export = export.alone(read.shard)
+    is_among_others = bool(read.shard) and not export.of_shard
+    found, folder = read.provenance, export.name if is_among_others else name
     root = export.destination.on(datetime.now(UTC).date()).root(folder)
     known = KnownProvenance() if state is None else state.provenance(name)
-    standing = manifest_of_shard(root, read.shard) if read.shard else any_manifest(root)
+    standing = manifest_of_shard(root, read.shard) if is_among_others else any_manifest(root)
     if state is None or export.answers.follows_log:
         refuse_destination(name, found, known, standing, root=root)
         # The position of a drain knows its source by itself (`drain/checkpoint_book.py`); only the place can be wrong.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from rivet_assets.modes.by_shard import chains_asked
 from rivet_assets.run.journal import Journal
 from rivet_resources.commit.manifest import Manifest, current_manifests
 from rivet_resources.contracts.destination import Root
@@ -49,6 +50,9 @@ def profiled_windows(export: Export, windows: Collection[str] = ()) -> list[Mani
     Raises:
         ManifestUnreadable, DestinationError
     """
+    if export.is_apart:
+        asked = chains_asked(export, list(windows) or None)
+        return [found for one, keys in asked for found in profiled_windows(one, keys or ())]
     root = export.destination.root(export.name)
     if not root.keeps_manifests:
         return []

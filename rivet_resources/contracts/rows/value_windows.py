@@ -23,8 +23,10 @@ LONGEST = 200
 NOT_OF_A_NAME = re.compile(r"%|\||\.\.\.|[\x00-\x1f\x7f]")
 SNAPSHOT_WINDOW = re.compile(r"snapshot=\d{4}-\d\d-\d\d")
 VALUE_WINDOW = re.compile(r"(?!after(?:\+[1-9]\d*)?=)[^=|]+=.+")
+SHARD_COLUMN = "shard"  # what windows and folders of a database of several are named by: `shard=eu`
 BESIDE = "|"  # between a time and a value, in partitions as Dagster joins two dimensions, and in windows
-TIME_AND_VALUE = re.compile(r"[^|=]+\|[^|=]+=[^|]+")
+SNAPSHOT_AND_VALUE = re.compile(rf"{SNAPSHOT_WINDOW.pattern}\|[^|=]+=[^|]+")
+TIME_AND_VALUE = re.compile(rf"(?:{SNAPSHOT_WINDOW.pattern}|[^|=]+)\|[^|=]+=[^|]+")
 
 
 def partition_of_value(value: str | None) -> str:
@@ -53,11 +55,16 @@ def partition_of_window(key: str) -> str:
     """Name the partition of a window: of one of a column's values that value, of any other its own key."""
     if TIME_AND_VALUE.fullmatch(key):
         day, _, value = key.partition(BESIDE)
-        return f"{day}{BESIDE}{partition_of_window(value)}"
+        return f"{partition_of_window(day)}{BESIDE}{partition_of_window(value)}"
     if not VALUE_WINDOW.fullmatch(key):
         return key
     word = key.partition("=")[2]
     return word if word in RESERVED else partition_of_value(unquote(word))
+
+
+def snapshot_day(key: str) -> str:
+    """Return the day of a snapshot, of all rows or of a value's."""
+    return partition_of_window(key.partition(BESIDE)[0])
 
 
 def snapshot_key(day: str) -> str:
@@ -71,7 +78,7 @@ def column_of_window(key: str) -> str:
 
 
 def value_part(key: str) -> str:
-    """Return which value a window of a time and a value is of, `region=eu`; a key of another kind as it is."""
+    """Return which value a window of a time, or of a snapshot, and a value is of; a key of another kind as it is."""
     return key.partition(BESIDE)[2] if TIME_AND_VALUE.fullmatch(key) else key
 
 

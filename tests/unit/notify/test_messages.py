@@ -235,16 +235,20 @@ def test_nobody_is_asked_without_the_block(tmp_path: Path) -> None:
     assert ([], False) == (told, wants(config, "failure"))
 
 
-def test_success_is_told_from_the_records_of_this_run(tmp_path: Path) -> None:
+OF_SHARDS = EXPORT.replace("table: orders", "table: orders, mode: incremental, cursor_column: id, shards: {eu: X}")
+
+
+@pytest.mark.parametrize(("text", "kept"), [(EXPORT, "orders"), (OF_SHARDS, "orders/shard=eu")])
+def test_success_is_told_from_the_records_of_this_run(tmp_path: Path, text: str, kept: str) -> None:
     """A run after a failed one is a recovery; records from before it only decide that."""
     with receiver() as hook:
         block = f"notifications: {{webhook: {{url: '{hook.url}', on: [recovered]}}}}\n"
         head = f"source: {{type: postgres, url_env: X}}\n{block}"
-        config = load_text(head + EXPORT, file=tmp_path / "rivet.yaml")
+        config = load_text(head + text, file=tmp_path / "rivet.yaml")
         state = open_state(default_url(tmp_path))
         told: list[str] = []
         for number, status in enumerate(("failed", "success", "success")):
-            state.begin_run(replace(record(number), status="running"))
+            state.begin_run(replace(record(number), status="running", export=kept))
             state.finish_run(f"run{number}", status, total_rows=number)  # type: ignore[arg-type]
             notify_success(config, "orders", state=state, since=AT + timedelta(minutes=number), tell=told.append)
         state.close()
