@@ -196,7 +196,7 @@ def test_a_transaction_that_does_not_end_stops_the_export_and_not_the_others(
 
         outcome = export(lab, BLOCKS["full"])
 
-    assert ("failed", 2) == (outcome.status, outcome.exit_code)
+    assert ("failed", 2) == (outcome.status, outcome.exit_code), outcome.message
     for words in ("lock for aligned snapshots", "not to be had in 2 tries", "consistency: per_query"):
         assert words in outcome.message
     assert {} == lab.manifests("bank")
