@@ -47,7 +47,10 @@ class Full(Export):
     snapshots: Literal["daily"] | None = Field(
         None, description="keep each day's copy as a window and partition of its own, instead of replacing the last"
     )
-    start: date | None = Field(None, description="first day of snapshots; earlier ones are no partitions")
+    start: date | None = Field(
+        None,
+        description="first day of snapshots; default 2020-01-01, and Dagster shows days that passed without one as missing",
+    )
 
     @model_validator(mode="after")
     def snapshots_stand_alone(self) -> Full:

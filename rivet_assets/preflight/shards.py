@@ -6,6 +6,7 @@ Belongs here: joining. Not here: looking (`check.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,10 @@ def _join(seen: Mapping[str, Checked]) -> Checked:
         told = "; ".join(f"shard {shard}: {each.error}" for shard, each in faults.items())
         decisive = next(iter(faults.values()))
         assert decisive.error is not None
-        decisive.error.args = (told, *decisive.error.args[1:])
-        return decisive
+        # A copy: exports of one source that cannot be opened share what it raised.
+        error = copy(decisive.error)
+        error.args = (told, *error.args[1:])
+        return replace(decisive, error=error)
     verdict = worst([each.verdict for each in seen.values() if each.verdict is not None])
     rows = [each.rows_estimate for each in seen.values()]
     return replace(
