@@ -49,7 +49,7 @@ class Full(Export):
     )
     start: date | None = Field(
         None,
-        description="first day of snapshots; default 2020-01-01, and Dagster shows days that passed without one as missing",
+        description="first day of snapshots; default 2020-01-01, with passed days shown as missing in Dagster",
     )
 
     @model_validator(mode="after")
