@@ -6,7 +6,7 @@ Belongs here: joining the two looks. Not here: looking (`reconcile.py`, `validat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -57,8 +57,13 @@ def find_flagged(
     seen(rows)
     if depth == "counts":
         folders += _look_again(export, folders, state)
+    return _joined(export, folders, flagged_of(rows))
+
+
+def _joined(export: Export, folders: Sequence[Validated], of_rows: Iterable[Flagged]) -> tuple[Flagged, ...]:
+    """Join what the files say with what the rows do: each window that is wrong, once."""
     found = {each.window: each for each in flagged_in(document([(export, folders)]))}
-    for each in flagged_of(rows):
+    for each in of_rows:
         found[each.window] = join_flags(found[each.window], each) if each.window in found else each
     return tuple(found.values())
 
@@ -88,15 +93,14 @@ def _find_of_shards(
         )
         if depth == "counts":
             folders += _look_again(one, folders, state)
-        ours = {each.window: each for each in flagged_in(document([(one, folders)]))}
         of_rows = [
             replace(each, window=each.window.removeprefix(head))
             for each in flagged_of(rows)
             if each.window.startswith(head)
         ]
-        for each in of_rows:
-            ours[each.window] = join_flags(ours[each.window], each) if each.window in ours else each
-        found += [replace(each, export=export.name, window=f"{head}{each.window}") for each in ours.values()]
+        found += [
+            replace(each, export=export.name, window=f"{head}{each.window}") for each in _joined(one, folders, of_rows)
+        ]
     return tuple(found)
 
 

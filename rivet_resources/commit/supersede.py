@@ -11,7 +11,7 @@ refused.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rivet_resources.commit.chain import ends_at, starts_at
@@ -280,15 +280,9 @@ def refuse_other_column(extract: Extract, others: tuple[str, ...], *, root: Read
     Raises:
         WindowConflict: naming both windows.
     """
-    # From names alone: all windows of this kind were checked when they came, so one of another column is enough.
-    ours = _column_of_path(manifest_path(extract.window))
-    found = next(iter(read_manifests(root, tuple(path for path in others if _column_of_path(path) != ours)[:1])), None)
-    if found is not None:
-        raise WindowConflict(
-            f"Window {extract.window.key} of export {extract.export} would stand beside window {found.window}, which "
-            f"is committed at {root.uri} for values of another column; rows would show twice. Choose another "
-            f"`destination`, or remove that folder and run all partitions."
-        )
+    other = _first_other(extract, others, _column_of_path, root)
+    if other is not None:
+        raise _beside(extract, other, root, stands="for values of another column", way_out="run all partitions")
 
 
 def refuse_other_split(extract: Extract, others: tuple[str, ...], *, root: ReadableRoot) -> None:
@@ -297,14 +291,28 @@ def refuse_other_split(extract: Extract, others: tuple[str, ...], *, root: Reada
     Raises:
         WindowConflict: naming both windows.
     """
-    ours = _split_of_path(manifest_path(extract.window))
-    found = next(iter(read_manifests(root, tuple(path for path in others if _split_of_path(path) != ours)[:1])), None)
-    if found is not None:
-        raise WindowConflict(
-            f"Window {extract.window.key} of export {extract.export} would stand beside window {found.window}, which "
-            f"is committed at {root.uri} of other rows of its day; rows would show twice. Choose another "
-            f"`destination`, or remove that folder and begin anew."
-        )
+    other = _first_other(extract, others, _split_of_path, root)
+    if other is not None:
+        raise _beside(extract, other, root, stands="of other rows of its day", way_out="begin anew")
+
+
+def _first_other(
+    extract: Extract, others: tuple[str, ...], trait: Callable[[str], str], root: ReadableRoot
+) -> Manifest | None:
+    """Read one window whose name differs from ours in a trait.
+
+    From names alone: all windows of a kind were checked when they came, so one that differs is enough.
+    """
+    ours = trait(manifest_path(extract.window))
+    return next(iter(read_manifests(root, tuple(path for path in others if trait(path) != ours)[:1])), None)
+
+
+def _beside(extract: Extract, other: Manifest, root: ReadableRoot, *, stands: str, way_out: str) -> WindowConflict:
+    return WindowConflict(
+        f"Window {extract.window.key} of export {extract.export} would stand beside window {other.window}, which "
+        f"is committed at {root.uri} {stands}; rows would show twice. Choose another "
+        f"`destination`, or remove that folder and {way_out}."
+    )
 
 
 def _split_of_path(path: str) -> str:

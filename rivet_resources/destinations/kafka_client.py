@@ -73,17 +73,6 @@ class KafkaLocation:
         Raises:
             ConfigError: the variable of the password is not set.
         """
-        return self._settings(self.password())
-
-    def password(self) -> str | None:
-        """Read the password as it is now, since a secret may be changed while a process lives.
-
-        Raises:
-            ConfigError
-        """
-        return resolve_secret(None, env=self.password_env, key="password") if self.mechanism else None
-
-    def _settings(self, password: str | None) -> dict[str, Any]:
         protocol = ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
         told: dict[str, Any] = {
             **dict(self.client_settings),
@@ -94,6 +83,7 @@ class KafkaLocation:
             "log_level": 0,  # what matters comes as an error of ours
         }
         if self.mechanism:
+            password = self.password()
             told |= {"sasl.mechanisms": self.mechanism, "sasl.username": self.username, "sasl.password": password}
         files = {
             "ssl.ca.location": self.ca_file,
@@ -101,6 +91,14 @@ class KafkaLocation:
             "ssl.key.location": self.key_file,
         }
         return told | {name: path for name, path in files.items() if path}
+
+    def password(self) -> str | None:
+        """Read the password as it is now, since a secret may be changed while a process lives.
+
+        Raises:
+            ConfigError
+        """
+        return resolve_secret(None, env=self.password_env, key="password") if self.mechanism else None
 
 
 @dataclass
