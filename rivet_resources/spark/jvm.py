@@ -39,6 +39,7 @@ OPENED = (
 ALWAYS = (
     "-XX:+IgnoreUnrecognizedVMOptions",  # the last two are unknown to Java 17
     "-XX:+UseSerialGC",
+    "-Xms16m",  # a heap that begins with a 64th of the machine's memory fills it with the garbage of the start
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",
     "-Djava.net.preferIPv6Addresses=false",

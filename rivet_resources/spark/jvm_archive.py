@@ -26,6 +26,9 @@ STALE_SECONDS = 600.0  # a build that took longer has died
 KEEP_SECONDS = 30 * 86400.0
 # 190 MB each, one for each environment that Spark is installed in: 31 of them were found on one machine.
 MOST_KEPT = 4
+# Mapped where it was recorded. By default the JVM moves an archive to a place of chance and so writes over most of
+# its pages: 110 MB of a run's own memory, where pages of the file are shared by all runs and given back when needed.
+IN_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 
 
 def folder() -> Path | None:
@@ -68,9 +71,9 @@ def use(java: jvm.Java) -> tuple[str, ...]:
         os.utime(file)
     if java.major >= AOT_SINCE:
         # No word on what cannot be used.
-        return (f"-XX:AOTCache={file}", "-Xlog:aot=off", "-Xlog:cds=off")
+        return (f"-XX:AOTCache={file}", *IN_PLACE, "-Xlog:aot=off", "-Xlog:cds=off")
     # `auto`: an archive that does not fit is passed over, and the run starts as without one.
-    return (f"-XX:SharedArchiveFile={file}", "-Xshare:auto", "-Xlog:cds=off")
+    return (f"-XX:SharedArchiveFile={file}", *IN_PLACE, "-Xshare:auto", "-Xlog:cds=off")
 
 
 def record(java: jvm.Java, target: Path) -> tuple[str, ...]:
