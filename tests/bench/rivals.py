@@ -21,7 +21,7 @@ from statistics import median
 
 import psycopg
 
-from tests.bench import mariadb_shop, shop
+from tests.bench import mariadb_shop, mysql_shop, shop
 from tests.bench.full import environment
 from tests.bench.measuring import Figures, Watch, measure, table
 
@@ -95,6 +95,7 @@ WORKS: Mapping[str, Work] = {
         5_000_000,
         (Contender("arrow-odbc script", script=("tests.bench.mariadb_rivals", "odbc", "narrow")), *NARROW),
     ),
+    "mysql": Work("mysql", "narrow", 5_000_000, (*ORIGINAL, *NARROW)),
 }
 
 
@@ -134,6 +135,9 @@ def _server(kind: str, folder: Path) -> Iterator[tuple[str, Watch]]:
     if kind == "mariadb":
         with mariadb_shop.server(folder / "server") as url:
             yield url, mariadb_shop.longest_statement
+    elif kind == "mysql":
+        with mysql_shop.server() as url:
+            yield url, _unwatched
     else:
         with shop.server(folder / "server") as url:
             yield url, _unwatched
@@ -146,6 +150,9 @@ def _unwatched(url: str) -> AbstractContextManager[list[float]]:
 
 def _fill(url: str, work: Work, rows: int) -> None:
     print(f"filling {work.table} with {rows:,} rows", file=sys.stderr)
+    if work.kind == "mysql":
+        mysql_shop.fill(url, rows)
+        return
     if work.table != "small":
         (mariadb_shop if work.kind == "mariadb" else shop).fill(url, work.table, rows)
         return
