@@ -34,10 +34,11 @@ def watched() -> type[psycopg.Connection[Any]]:
     import psycopg  # driver
 
     class Watched(psycopg.Connection[Any]):
-        """A connection whose waits all end; its two values, of `deadline`, may be changed."""
+        """A connection whose waits all end; its first two values, of `deadline`, may be changed."""
 
         patience_seconds: float | None = None
         is_at_work: Callable[[], bool] | None = None
+        is_shared_by_pooler: bool = False  # what it sets for its session may reach another client's
 
         def wait(self, *arguments: Any, **options: Any) -> Any:
             with self.bounded():

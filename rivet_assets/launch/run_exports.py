@@ -30,6 +30,7 @@ from rivet_assets.run.judge.references import references_of
 from rivet_assets.run.progress import watch_progress
 from rivet_assets.run.run_options import read_options
 from rivet_resources import process_start
+from rivet_resources.engines.shared.kept_connections import keeping
 from rivet_resources.errors import ConfigError, RivetError
 from rivet_resources.extras import CONNECT
 from rivet_resources.spark.jvm import find_java
@@ -77,7 +78,7 @@ def run_exports(
     # Before anything begins: an extra that the last of fifty exports lacks should not be found out after an hour.
     require_installed(config, exports)
     # Around all of them: the JVM costs seconds, comes up while Dagster loads, and is shared by every run in it.
-    with warm_spark(config, exports):
+    with warm_spark(config, exports), keeping():
         plan = [(export, due(config, export, partitions or None)) for export in exports]
 
         def run(lane: Plan) -> list[Outcome]:

@@ -2319,6 +2319,36 @@ CONTRACTS = (
     ),
 )
 
+KEPT = "tests/engines/test_kept_connections.py"
+CONNECTIONS = (
+    Fault(
+        "kept_connection_of_postgres_is_not_cleaned",
+        "rivet_resources/engines/postgres/connect.py",
+        '        connection.execute("DISCARD ALL")\n',
+        "",
+        "the next export reads under locks and settings of the one before",
+        (f"{KEPT}::test_next_session_has_the_connection_and_nothing_of_the_one_before[postgres]",),
+    ),
+    Fault(
+        "kept_connection_of_mysql_is_not_cleaned",
+        "rivet_resources/engines/mysql/connect.py",
+        """        connection._execute_command(RESET_CONNECTION, b"")
+        connection._read_ok_packet()
+""",
+        "",
+        "the next export reads under locks and variables of the one before",
+        (f"{KEPT}::test_next_session_has_the_connection_and_nothing_of_the_one_before[mariadb]",),
+    ),
+    Fault(
+        "kept_connections_pass_by_the_cap",
+        "rivet_resources/engines/postgres/connect.py",
+        "kept_connections.are_kept() and not conn_params.is_capped and",
+        "kept_connections.are_kept() and",
+        "a server gets more connections than `max_connections`",
+        (f"{KEPT}::test_connection_is_closed_under_a_cap_and_outside_a_command[capped-postgres]",),
+    ),
+)
+
 DEATHS_OF_UPKEEP = "tests/faults/test_compact_deaths.py"
 UPKEEP = (
     Fault(
@@ -2595,6 +2625,7 @@ SPLIT = (
 )
 
 FAULTS = (
+    *CONNECTIONS,
     *MASKS,
     *REPLAYS,
     *UPKEEP,

@@ -17,6 +17,7 @@ from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.errors import connect_fault, fault
 from rivet_resources.engines.mysql.sign_in import connection_class
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
+from rivet_resources.engines.shared import kept_connections
 from rivet_resources.engines.shared.server import Address, is_loopback, system_authorities
 from rivet_resources.errors import ConfigError, SourceError
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
 
 CONNECT_SECONDS = 10
+CHARSET = "utf8mb4"
+# COM_RESET_CONNECTION, which PyMySQL does not name. Source: MySQL's documentation of its protocol, "Utility Commands".
+RESET_CONNECTION = 0x1F
 
 Row = tuple[str | None, ...]
 
@@ -38,6 +42,14 @@ class ConnectionParams:
     application: str
     patience_seconds: float  # for an answer, or more of one
     secrets: tuple[str, ...] = field(repr=False)
+    is_capped: bool = False  # by `max_connections`
+
+    @property
+    def key(self) -> str:
+        """Return what sessions share that may use one connection after another."""
+        at, settings = self.address, sorted(self.settings.items())
+        place = (at.host, at.port, at.user, at.password, at.database, sorted(at.options.items()))
+        return kept_connections.key_of("mysql", place, self.tls, settings, self.patience_seconds)
 
     @property
     def where(self) -> str:
@@ -72,7 +84,7 @@ class ConnectionParams:
         }  # fmt: skip
         return {
             **known,
-            "charset": "utf8mb4",
+            "charset": CHARSET,
             "autocommit": True,
             # No decoders: cells of the catalog stay texts.
             "conv": encoders,
@@ -113,6 +125,49 @@ def connect(conn_params: ConnectionParams) -> Connection[Any]:
         connection._force_close()
         raise
     return connection
+
+
+def borrow(conn_params: ConnectionParams) -> Connection[Any]:
+    """Return a connection that an earlier session of this command left behind, pinned as a new one; else a new one.
+
+    Raises:
+        as `connect`
+    """
+    import pymysql  # driver
+
+    kept = kept_connections.take(conn_params.key)
+    if kept is not None:
+        try:
+            pin(kept, conn_params)
+            return kept
+        except (pymysql.MySQLError, OSError):  # it died while it waited
+            kept_connections.close(kept)
+    return connect(conn_params)
+
+
+def hand_back(connection: Connection[Any], conn_params: ConnectionParams) -> None:
+    """End a session: its connection waits for the next one without anything of this one, or is closed."""
+    if not connection.open:
+        return
+    if kept_connections.are_kept() and not conn_params.is_capped and _is_cleaned(connection):
+        kept_connections.keep(conn_params.key, connection)
+    else:
+        kept_connections.close(connection)
+
+
+def _is_cleaned(connection: Connection[Any]) -> bool:
+    """Take a session's transaction, variables, locks and temporary tables away; False: it is not worth keeping."""
+    import pymysql  # driver
+
+    try:
+        connection._execute_command(RESET_CONNECTION, b"")
+        connection._read_ok_packet()
+        # As it was opened; the server took its own defaults again.
+        connection.set_character_set(CHARSET)
+        connection.autocommit(True)
+    except (pymysql.MySQLError, OSError, *mysql_packets.MALFORMED):
+        return False
+    return True
 
 
 def pin(connection: Connection[Any], conn_params: ConnectionParams) -> None:

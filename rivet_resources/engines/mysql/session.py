@@ -42,7 +42,7 @@ from rivet_resources.engines.mysql import (
 from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.catalog import CatalogRows
 from rivet_resources.engines.mysql.columns import is_key, read_definition
-from rivet_resources.engines.mysql.connect import ConnectionParams, Row, cell_text, connect, rows_of
+from rivet_resources.engines.mysql.connect import ConnectionParams, Row, borrow, cell_text, hand_back, rows_of
 from rivet_resources.engines.mysql.errors import fault
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
 from rivet_resources.engines.mysql.wire.packets import Definition
@@ -64,7 +64,7 @@ UNLISTED, UNLISTED_LOOKS, UNLISTED_SECONDS = 3854, 50, 0.1
 
 def open_session(conn_params: ConnectionParams, *, is_aligned: bool = False) -> MySqlSession:
     """Connect for planning."""
-    return MySqlSession(conn_params, connect(conn_params), is_aligned=is_aligned)
+    return MySqlSession(conn_params, borrow(conn_params), is_aligned=is_aligned)
 
 
 UNSERVED = "the rows of the window are looked for in the whole table, and a page of few of them is a long statement"
@@ -84,6 +84,7 @@ class MySqlSession:
         self.snapshot: str | None = None
         self.note = ""
         self._connection = connection
+        self._is_closed = False
         self._weakness = ""  # the storage engine of the relation, if it knows no snapshots
         name, _, host = str(self.ask("SELECT CURRENT_USER()", doing="asking who we are")[0][0]).rpartition("@")
         # As GRANT wants it.
@@ -135,9 +136,10 @@ class MySqlSession:
             raise fault(error, doing=doing, user=self.user, secrets=self.conn_params.secrets) from None
 
     def close(self) -> None:
-        """End the connection; safe to call twice."""
-        if self._connection.open:
-            self._connection.close()
+        """End the session; its connection may wait for the next one. Safe to call twice."""
+        if not self._is_closed:
+            self._is_closed = True
+            hand_back(self._connection, self.conn_params)
 
     # --- describing ------------------------------------------------------------------------------
 

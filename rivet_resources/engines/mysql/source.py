@@ -220,6 +220,7 @@ class MySql(Server):
             application=application,
             patience_seconds=patience_seconds(pace.statement_timeout_s),
             secrets=self.secret_texts(),
+            is_capped=self.max_connections is not None,
         )
 
 

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 from rivet_resources.deadlines import deadline, forget, hang_up, opened_lines, patience_seconds
 from rivet_resources.engines.postgres import tls
 from rivet_resources.engines.postgres.errors import connect_fault
+from rivet_resources.engines.shared import kept_connections
 from rivet_resources.psycopg_lines import CONNECT_SECONDS, watched
 
 if TYPE_CHECKING:
     import psycopg
 
 DEFAULT_PORT = 5432
+APPLICATION = "application_name"
 # What poolers say of options that they do not know.
 STARTUP_REFUSED = "startup parameter"
 
@@ -40,6 +42,13 @@ class ConnectionParams:
     where: str  # host:port, for messages
     user: str
     secrets: tuple[str, ...] = field(repr=False)
+    is_capped: bool = False  # by `max_connections`
+
+    @property
+    def key(self) -> str:
+        """Return what sessions share that may use one connection after another."""
+        unnamed = {name: value for name, value in self.parameters.items() if name != APPLICATION}
+        return kept_connections.key_of("postgres", sorted(unnamed.items()), sorted(self.settings.items()))
 
     @property
     def limit_seconds(self) -> float:
@@ -87,6 +96,52 @@ def connect(conn_params: ConnectionParams) -> psycopg.Connection[Any]:
         raise connect_fault(error, where=conn_params.where, secrets=conn_params.secrets, refusal=told) from None
 
 
+def borrow(conn_params: ConnectionParams) -> psycopg.Connection[Any]:
+    """Return a connection that an earlier session of this command left behind, clean as a new one; else a new one.
+
+    Raises:
+        as `connect`
+    """
+    import psycopg  # driver
+
+    kept = kept_connections.take(conn_params.key)
+    if kept is not None:
+        try:
+            kept.execute("SELECT set_config('application_name', %s, false)", [conn_params.parameters[APPLICATION]])
+            return kept  # type: ignore[no-any-return]
+        except psycopg.Error:  # it died while it waited
+            kept_connections.close(kept)
+    return connect(conn_params)
+
+
+def hand_back(connection: psycopg.Connection[Any], conn_params: ConnectionParams) -> None:
+    """End a session: its connection waits for the next one without anything of this one, or is closed."""
+    if kept_connections.are_kept() and not conn_params.is_capped and _is_cleaned(connection):
+        kept_connections.keep(conn_params.key, connection)
+    else:
+        connection.close()
+
+
+def _is_cleaned(connection: psycopg.Connection[Any]) -> bool:
+    """Take a session's transaction, settings, locks and temporary tables away; False: it is not worth keeping."""
+    import psycopg  # driver
+    from psycopg.pq import TransactionStatus as Status  # driver
+
+    if connection.is_shared_by_pooler:  # type: ignore[attr-defined]  # of `Watched`
+        return False
+    status = connection.info.transaction_status
+    if connection.closed or status not in (Status.IDLE, Status.INTRANS, Status.INERROR):
+        return False
+    try:
+        if status != Status.IDLE:
+            connection.execute("ROLLBACK")
+        # What the connection was opened with comes back by it: `options` are a session's defaults.
+        connection.execute("DISCARD ALL")
+    except psycopg.Error:
+        return False
+    return True
+
+
 def pin(settings: Mapping[str, str]) -> str:
     """Write one SELECT that pins the settings until the end of the transaction; also for poolers."""
     return "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
@@ -110,6 +165,7 @@ def open_plain(conn_params: ConnectionParams) -> psycopg.Connection[Any]:
         if STARTUP_REFUSED not in str(error):
             raise
         connection = opened(conn_params.conninfo(options=False))
+        connection.is_shared_by_pooler = True  # type: ignore[attr-defined]  # of `Watched`
     connection.patience_seconds = conn_params.patience_seconds  # type: ignore[attr-defined]  # of `Watched`
     return connection
 

@@ -35,7 +35,7 @@ from rivet_resources.engines.postgres import (
 )
 from rivet_resources.engines.postgres import sql
 from rivet_resources.engines.postgres.chunks import block_chunks
-from rivet_resources.engines.postgres.connect import ConnectionParams, connect, pin
+from rivet_resources.engines.postgres.connect import ConnectionParams, borrow, connect, hand_back, pin
 from rivet_resources.engines.postgres.errors import clean, fault
 from rivet_resources.engines.shared.key_ranges import key_chunks
 from rivet_resources.engines.shared.names import require_expression
@@ -61,7 +61,7 @@ def open_session(conn_params: ConnectionParams, *, snapshot: bool, export: Expor
 
     `export` is for tests that need a server which cannot export one.
     """
-    session = PostgresSession(conn_params, connect(conn_params), export=export or export_snapshot)
+    session = PostgresSession(conn_params, borrow(conn_params), export=export or export_snapshot)
     try:
         session.begin(snapshot=snapshot)
     except BaseException:
@@ -76,10 +76,13 @@ def export_snapshot(session: PostgresSession) -> str:
     A pooler in front of several servers, or one that takes transactions apart, fails here and not in a task.
     """
     name = str(session.ask("SELECT pg_export_snapshot()", doing="exporting the snapshot")[0][0])
-    with connect(session.conn_params) as probe:
+    probe = borrow(session.conn_params)
+    try:
         probe.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         probe.execute(f"SET TRANSACTION SNAPSHOT '{name}'".encode())
         probe.execute("ROLLBACK")
+    finally:
+        hand_back(probe, session.conn_params)
     return name
 
 
@@ -100,6 +103,7 @@ class PostgresSession:
         self._connection = connection
         self._export = export
         self._level = "REPEATABLE READ"
+        self._is_closed = False
 
     # --- the transaction -------------------------------------------------------------------------
 
@@ -184,15 +188,17 @@ class PostgresSession:
     @contextmanager
     def beside(self) -> Iterator[PostgresSession]:
         """Open a second connection, for statements that must not run in this one's transaction."""
-        session = PostgresSession(self.conn_params, connect(self.conn_params), export=self._export)
+        session = PostgresSession(self.conn_params, borrow(self.conn_params), export=self._export)
         try:
             yield session
         finally:
             session.close()
 
     def close(self) -> None:
-        """End the snapshot and the connection; safe to call twice."""
-        self._connection.close()
+        """End the snapshot and the connection, which may wait for the next session; safe to call twice."""
+        if not self._is_closed:
+            self._is_closed = True
+            hand_back(self._connection, self.conn_params)
 
     # --- describing ------------------------------------------------------------------------------
 

@@ -149,6 +149,7 @@ class Postgres(Server):
             where=f"{host}:{parameters.get('port', DEFAULT_PORT)}",
             user=parameters.get("user", ""),
             secrets=tuple(word for word in {password, *self.secret_texts()} if word),
+            is_capped=self.max_connections is not None,
         )
 
     def _parameters(self) -> dict[str, str]:
