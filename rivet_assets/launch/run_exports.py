@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -78,13 +78,19 @@ def run_exports(
     # Before anything begins: an extra that the last of fifty exports lacks should not be found out after an hour.
     require_installed(config, exports)
     # Around all of them: the JVM costs seconds, comes up while Dagster loads, and is shared by every run in it.
-    with warm_spark(config, exports), keeping():
+    with warm_spark(config, exports):
         plan = [(export, due(config, export, partitions or None)) for export in exports]
 
         def run(lane: Plan) -> list[Outcome]:
             return run_plan(config, lane, watch, tags=tags, options=options)
 
-        return run(plan) if pool == 1 else _side_by_side(plan, run, pool=pool)
+        # Of a single turn nothing comes after that could use its connection.
+        with keeping() if _turns(plan) > 1 else nullcontext():
+            return run(plan) if pool == 1 else _side_by_side(plan, run, pool=pool)
+
+
+def _turns(plan: Plan) -> int:
+    return sum(1 if keys is None else len(keys) for _, keys in plan)
 
 
 def _side_by_side(plan: Plan, run: Callable[[Plan], list[Outcome]], *, pool: int) -> list[Outcome]:
