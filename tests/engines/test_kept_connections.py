@@ -159,7 +159,7 @@ def test_connection_is_closed_under_a_cap_and_outside_a_command(lab: Lab, server
 
 
 def test_exports_that_find_nothing_new_share_connections(lab: Lab, server: Server) -> None:
-    """A round of many exports is planned over as many connections as a round of one; who reads has one of its own."""
+    """A round of many exports is planned over no more connections than a round of one; who reads has one of its own."""
     names = [f"orders{number}" for number in range(EXPORTS)]
     for name in names:
         lab.create(name, {"id": "whole", "k": "whole"}, index=["k"])
@@ -176,7 +176,7 @@ def test_exports_that_find_nothing_new_share_connections(lab: Lab, server: Serve
     readers = {"postgres": 2, "mariadb": 1, "mysql": 1}[lab.engine.name]  # of the rows at the cursor's last value
     planned = cost(blocks[0]) - readers
 
-    assert planned + EXPORTS * readers == cost(*blocks)
+    assert cost(*blocks) <= planned + EXPORTS * readers
 
 
 def asked(lab: Lab, server: Server) -> int:
