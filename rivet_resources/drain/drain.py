@@ -129,7 +129,7 @@ class _Drain:
         return done
 
     def _step(self, told: Step, name: str) -> None:
-        """Tell of a step, unless the drain was left meanwhile."""
+        """Begin a step, unless the drain was left meanwhile."""
         self.behind.go_on()
         told(name)
 
