@@ -178,7 +178,7 @@ def interruptible(act: Callable[[], T], cancel: Callable[[], object]) -> T:
     if threading.current_thread() is not threading.main_thread():
         return act()
     answer: Future[T] = Future()
-    thread = threading.Thread(target=_answer_into, args=(answer, act), daemon=True, name="rivet-waits")
+    thread = threading.Thread(target=answer_into, args=(answer, act), daemon=True, name="rivet-waits")
     try:
         thread.start()  # an interrupt may come in here too, when the call has begun and when it has not
         return answer.result()  # not `join`: Python 3.11 takes a thread whose join was interrupted for ended
@@ -228,7 +228,7 @@ class Ahead(Generic[T]):
     def _begin(self) -> Future[T | None]:
         answer: Future[T | None] = Future()
         self._answer = answer
-        threading.Thread(target=_answer_into, args=(answer, self._act), daemon=True, name="rivet-waits").start()
+        threading.Thread(target=answer_into, args=(answer, self._act), daemon=True, name="rivet-waits").start()
         return answer
 
 
@@ -244,7 +244,8 @@ def _try(cancel: Callable[[], object]) -> None:
         cancel()
 
 
-def _answer_into(answer: Future[T], act: Callable[[], T]) -> None:
+def answer_into(answer: Future[T], act: Callable[[], T]) -> None:
+    """Call, in a thread of its own, and leave what comes of it."""
     if not answer.set_running_or_notify_cancel():
         return
     try:

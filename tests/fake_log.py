@@ -6,7 +6,7 @@ acknowledged is kept, as a slot would. Not a database: types are what Arrow make
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -79,7 +79,15 @@ class FakeReader:
             raise PositionLost("the log behind our position is gone")
         return ()
 
-    def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Changes | Commit]:
+    def read(
+        self,
+        after: Position,
+        upto: Position,
+        *,
+        most: int,
+        seen: str = "",
+        before_asking: Callable[[], None] = lambda: None,
+    ) -> Iterator[Changes | Commit]:
         self.log.statements.append("read")
         first, last, count = int(after.key, 16), int(upto.key, 16), 0
         for number in range(first, last):

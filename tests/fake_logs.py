@@ -70,7 +70,15 @@ class FakeLog:
         """There are no tables."""
         raise AssertionError("nobody copies from a fake")
 
-    def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Any]:
+    def read(
+        self,
+        after: Position,
+        upto: Position,
+        *,
+        most: int,
+        seen: str = "",
+        before_asking: Callable[[], None] = lambda: None,
+    ) -> Iterator[Any]:
         """Find nothing."""
         yield Commit(upto)
 

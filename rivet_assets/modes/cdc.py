@@ -51,7 +51,8 @@ class CdcBlock(Settings):
     window_bytes: Size = Field(
         WINDOW_BYTES,
         ge=1 << 20,
-        description="changes of a window, about: 256MB; it is committed as a whole, and a transaction is never parted",
+        description="changes of the two windows that are under way, about: 256MB; each is committed as a whole, and a "
+        "transaction is never parted",
     )
     commit_every: Duration | None = Field(
         None,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rivet_assets.modes.by_shard import kept_as, naming, shard_of, shard_window, source_of_shard
 from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
-from rivet_assets.run.admit.admission import Admission, refuse_unproven
+from rivet_assets.run.admit.admission import Admission, last_of_chain, refuse_unproven
 from rivet_assets.run.baseline import baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
@@ -290,7 +290,8 @@ def _stage(
         )
         # The first thing after the description, and before what may remove anything: a sweep at a place that holds
         # another database's rows would take these for leftovers.
-        provenance = site.admission.of(site, session, relation, seen=seen or site.root, window=window)
+        near = last_of_chain(site.state, export.name) if export.answers.window == "after" and seen else window
+        provenance = site.admission.of(site, session, relation, seen=seen or site.root, window=near)
         before = window_manifest(seen or site.root, window) if window and site.root.keeps_manifests else None
         # Before the extract: `fail` must cost the source no more than the catalog.
         drift = _judge_drift(site, relation)

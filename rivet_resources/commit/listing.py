@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rivet_resources.commit.manifest import manifest_paths
+from rivet_resources.commit.manifest import manifest_path, manifest_paths
 from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import Window
@@ -24,6 +24,7 @@ JOINED = f"{MANIFESTS}/+joined"
 # The second of each pair is the byte behind the last of the first: `:` follows `9`, `,` follows `+`, `>` follows `=`.
 FAMILIES = {"time": (("0", ":"),), "after": (("after+", "after,"), ("after=", "after>"))}
 NOT_OF_TIME = f"{MANIFESTS}/:"  # names of windows of other kinds follow it
+NOT_OF_CHAIN = f"{MANIFESTS}/after>"  # names of `all` and of snapshots follow it, and none of a chain
 LONGEST_WINDOW = timedelta(days=33)  # a month, and what time zones add
 
 
@@ -98,8 +99,14 @@ def last_paths(root: ReadableRoot, *, now: datetime, near: Window | None = None)
     """List manifests of a place, the last by name among them: all, or of very many windows of time the latest.
 
     Args:
-        near: a window of time that is about to be committed, and will look at what is around it.
+        near: a window of time that is about to be committed, and will look at what is around it; or the last window
+            of a chain, which is enough to know the chain by.
     """
+    if near is not None and near.kind == "after":
+        # From its own name on: the listing then shows whether the window that follows it was committed as well.
+        path = manifest_path(near)
+        if path in root.list_after(path[:-1], most=MANY):
+            return (path,)
     if near is not None and near.start is not None:
         around = paths_near(near, root=root)
         if around.are_last and around.paths:

@@ -10,7 +10,7 @@ planned against, and the store compares it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rivet_resources.contracts.addressing import parent_of
@@ -56,6 +56,14 @@ class Remembered:
         """Forget what listings told; what was read stays, with its version."""
         self._told.clear()
         self._spans.clear()
+
+    def hold(self, path: str, content: bytes, version: str = "") -> None:
+        """Remember an object that was written just now, or read by somebody else."""
+        self._held[path] = content, version
+
+    def held(self, folder: str) -> Iterator[tuple[str, bytes]]:
+        """Return what was read of a folder, each object as it was then."""
+        return ((path, content) for path, (content, _) in self._held.items() if path.startswith(folder))
 
     def list(self, prefix: str = "") -> dict[str, int]:
         """List what is there now."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from rivet_resources.commit.chain import ends_at, starts_at
 from rivet_resources.commit.listing import (
+    NOT_OF_CHAIN,
     NOT_OF_TIME,
     FirstPaths,
     NearPaths,
@@ -34,6 +35,8 @@ from rivet_resources.commit.manifest import (
     window_manifest,
 )
 from rivet_resources.commit.manifest_entries import Superseded
+from rivet_resources.commit.remembered import Remembered
+from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.rows.value_windows import BESIDE, OTHERS, column_of_window, window_key
@@ -65,6 +68,8 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
         WindowConflict: windows of another mode, or that overlap, are there and would not be replaced.
     """
     extract = staged.extract
+    if goes_on(staged, root=root) and not root.list_after(NOT_OF_CHAIN, most=1):
+        return Replacement(None)
     # First: what it tells is not asked for again.
     listed = list_around(extract.window, root=root)
     found = window_manifest(root, extract.window)
@@ -86,6 +91,22 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
     refuse_neighbours(extract, others, root=root)
     ruled = tuple(read_replaced(extract, previous, others, root=root))
     return Replacement(previous, with_hidden(previous, ruled, root=root))
+
+
+def goes_on(staged: Staged, *, root: ReadableRoot) -> bool:
+    """Return whether a window begins where one ends that was read when it was planned, and was not committed then.
+
+    However long its chain is, it then replaces nothing, and is inside of no window that a compaction joined. Windows of
+    other kinds are refused beside a chain when they come, and by a chain that begins, so of these only what replaces
+    the chain may stand there. That nobody commits the window meanwhile is what the swap sees to.
+    """
+    extract = staged.extract
+    if extract.window.kind != "after" or starts_anew(extract) or staged.previous is not None:
+        return False
+    if not isinstance(root, Remembered):
+        return False
+    known = (parse(content, where=f"{root.uri}/{path}") for path, content in root.held(f"{MANIFESTS}/"))
+    return any(_begins_at(extract, each) and each.window != extract.window.key for each in known)
 
 
 def refuse_inside(extract: Extract, *, root: ReadableRoot) -> None:

@@ -6,7 +6,7 @@ between a log and the drain. Not here: the order of effects (`drain/drain.py`), 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -182,12 +182,25 @@ class Log(Protocol):
     def handover(self) -> AbstractContextManager[Handover]:
         """Open a consistent copy of the tables that begins at or after `begin`'s position; see `cdc.md`, section 8."""
 
-    def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Changes | Commit]:
+    def read(
+        self,
+        after: Position,
+        upto: Position,
+        *,
+        most: int,
+        seen: str = "",
+        before_asking: Callable[[], None] = lambda: None,
+    ) -> Iterator[Changes | Commit]:
         """Read one window: changes in log order, then one Commit, which comes last.
 
         Transactions that ended at or before `after` are left out whatever the source sends. The window ends with
         the first transaction after which `most` changes were read, or at `upto`; with nothing in between it
-        is one Commit at `upto`. Called again with the Commit's position for the next window.
+        is one Commit at `upto`. Called again with the Commit's position for the next window, while the window before
+        is still being published: `acknowledge` may be told of it between two items, or in `before_asking`.
+
+        Args:
+            before_asking: called where the source is about to be asked anew and would send again what is not
+                acknowledged; it waits until all windows before are. Logs that go on from any position need not call it.
 
         Raises:
             LogRefused: an event that cannot be read without losing data, with its type and place.

@@ -7,15 +7,17 @@ tables (`drain.py`), that of one window (`commit/publish.py`).
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.publish import Ledger, publish
+from rivet_resources.commit.remembered import Remembered
 from rivet_resources.contracts.change_log import LogSource, Position
+from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Staged, Window
-from rivet_resources.contracts.messages import value_schema
+from rivet_resources.contracts.messages import Topic, value_schema
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.rows.boundary import Boundary
@@ -32,11 +34,20 @@ class Committing:
     plan: DrainPlan
     hands: DrainServices
     book: CheckpointBook
+    seen: dict[str, Remembered] = field(default_factory=dict)  # by table, for its next window
 
-    def extract(self, table: str) -> Extract:
-        """Describe a table's window as far as it is known before its first change."""
+    def look(self, table: str, seen: Remembered | None) -> None:
+        """Take what was read of a table's place, if anything was."""
+        if seen is not None:
+            self.seen[table] = seen
+
+    def extract(self, table: str, low: str | None) -> Extract:
+        """Describe a table's window as far as it is known before its first change.
+
+        Args:
+            low: where its window before ended.
+        """
         plan = self.plan
-        low = self.book.chain.get(table)
         return Extract(
             export=plan.folders[table],
             mode="cdc",
@@ -60,12 +71,11 @@ class Committing:
         """Return whose changes they are: the identity of the log's source, as its checkpoint keeps it."""
         return provenance_of(self.plan.source, self.plan.source_name, self.book.identity, table)
 
-    def staged(self, table: str, window: TableWindow, end: Position) -> Staged:
+    def staged(self, extract: Extract, window: TableWindow, end: Position) -> Staged:
         """Return a table's window, complete but invisible."""
-        extract = self.extract(table)
-        root = self.hands.roots[table]
+        root = self.hands.roots[extract.relation.name]
         # Read before the swap and compared with it: a run that took the window in between wins it.
-        standing = window_manifest(root, extract.window) if root.keeps_manifests else None
+        standing = window_manifest(self._seen(extract.relation.name), extract.window) if root.keeps_manifests else None
         assert extract.cursor is not None
         return Staged(
             extract=replace(
@@ -96,10 +106,15 @@ class Committing:
             staged = replace(staged, extract=replace(staged.extract, registered=registered(value_schema(schema))))
         # One window's cursor is not moved by its publishing: the checkpoint is one for all tables, and is saved
         # after the last of them.
+        root = self.hands.roots[table]
+        seen = self.seen.pop(table, None)
         manifest = publish(
-            staged, root=self.hands.roots[table], state=_Elsewhere(self.hands.state), step=self._before,
-            registered=registered,
+            staged, root=root, state=_Elsewhere(self.hands.state), step=self._before, registered=registered, seen=seen,
         )  # fmt: skip
+        if manifest is not None and not isinstance(root, Topic):
+            # The next one begins where this one ends, so nothing else of the chain need be looked at.
+            self.seen[table] = Remembered(root)
+            self.seen[table].hold(manifest.path, manifest.content)
         mine.rows += staged.measures.rows
         mine.windows += 1
         mine.files += len(staged.parts)
@@ -113,6 +128,11 @@ class Committing:
         mine.links.append((manifest.cursor.low if manifest and manifest.cursor else before, end.key))
         # In memory only. It becomes durable with the checkpoint, when all tables have their window.
         self.book.chain[table] = end.key
+
+    def _seen(self, table: str) -> ReadableRoot:
+        """Return a table's place as the window at hand knows it."""
+        root = self.hands.roots[table]
+        return root if isinstance(root, Topic) else self.seen.setdefault(table, Remembered(root))
 
     def _before(self, step: str) -> None:
         """Prove the lease before parts get their names, and again right before the swap."""

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.commit.publish import Ledger, Step, no_hook
+from rivet_resources.commit.remembered import Remembered
 from rivet_resources.contracts.change_log import Capture, Handover, Lag, LogSource, Position
 from rivet_resources.contracts.destination import Destination, Root
 from rivet_resources.contracts.evidence import Finding
@@ -80,8 +81,9 @@ def write_finding(finding: Finding) -> str:
     return f"{finding.text}{f'. Fix: {finding.fix}' if finding.fix else ''}"
 
 
-# Told a table and whose changes it gets, before the first one is written; raises ProvenanceRefused.
-Admit = Callable[[str, Provenance], None]
+# Told a table and whose changes it gets, before the first one is written; returns what it read of the place, None for
+# nothing; raises ProvenanceRefused.
+Admit = Callable[[str, Provenance], Remembered | None]
 
 
 class StageCopy(Protocol):

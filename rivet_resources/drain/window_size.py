@@ -17,6 +17,8 @@ MOST_CHANGES = 500_000
 FEWEST_CHANGES = 1_000  # a window of fewer costs more than what is in it
 FIRST_BYTES = 1_000  # of a change, as long as nobody knows
 WINDOW_BYTES = 512 << 20
+# Windows at a time: one is read while the one before is published, and a death repeats both.
+UNDER_WAY = 2
 
 
 @dataclass
@@ -42,13 +44,15 @@ class WindowSize:
             most = min(most, self.seconds / self.each_seconds)
         return max(min(FEWEST_CHANGES, MOST_CHANGES), int(most))
 
-    def learn(self, changes: int, size_bytes: int, seconds: float) -> None:
-        """Take what a window came to; one without changes says nothing."""
-        if changes == 0:
-            return
+    def learn(self, changes: int, size_bytes: int) -> None:
+        """Take how large a window was that is read; one without changes says nothing."""
         # The last window alone, no mean: an hour of documents after an hour of counters would fill scratch before a
         # mean noticed.
-        self.each_bytes = max(1.0, size_bytes / changes)
+        if changes:
+            self.each_bytes = max(1.0, size_bytes / changes)
+
+    def learn_seconds(self, changes: int, seconds: float) -> None:
+        """Take how long a window took that is published."""
         # Most of a small window is its commit, which a larger one pays once too.
-        if changes >= FEWEST_CHANGES:
+        if changes and changes >= FEWEST_CHANGES:
             self.each_seconds = seconds / changes

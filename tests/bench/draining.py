@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rivet_resources.contracts.change_log import Capture, Handover, LogSource, Position
+from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.settings import Tuning, pace
 from rivet_resources.destinations.local import Local
@@ -27,13 +28,19 @@ EAGER = pace(Tuning(profile="fast"), None)
 RUN = "bench_20260101T000000.000_000001"
 
 
-def drained(source: LogSource, capture: Capture, start: Position, *, identity: str) -> tuple[Drained, dict[str, float]]:
-    """Drain one table from `start`; what came, and seconds, CPU seconds and peak MB of this process."""
+def drained(
+    source: LogSource, capture: Capture, start: Position, *, identity: str, destination: Destination | None = None
+) -> tuple[Drained, dict[str, float]]:
+    """Drain one table from `start`; what came, and seconds, CPU seconds and peak MB of this process.
+
+    Args:
+        destination: default: a folder.
+    """
     (table,) = capture.tables
     with tempfile.TemporaryDirectory(prefix="rivet-bench-", dir="/var/tmp") as name:
         folder = Path(name)
         plan = DrainPlan(
-            capture=capture, source=source, destination=Local(type="local", path=str(folder / "lake")),
+            capture=capture, source=source, destination=destination or Local(type="local", path=str(folder / "lake")),
             format=Parquet(type="parquet"), pace=EAGER, key="bench", run_id=RUN, started_at=datetime.now(UTC),
             folders={table: "bench"},
         )  # fmt: skip

@@ -1,9 +1,10 @@
-"""`python -m tests.bench.scale [--windows 10,100,1000,10000]`: what one more commit costs beside so many windows.
+"""`python -m tests.bench.scale [--windows 10,100,1000,10000] [--chain]`: what one more commit costs beside so many.
 
 Belongs here: CPU seconds and requests by how much is there already. Not here: throughput (`full.py`).
 
 The windows that are there are copies of one that a run committed, each with its own key and its row in the state store:
-made by hand, since 10,000 runs would take an hour, and since a run looks at names and manifests, not at parts.
+made by hand, since 10,000 runs would take an hour, and since a run looks at names and manifests, not at parts. With
+`--chain` they are a chain of `after=` windows that was never compacted, from which the state store is rebuilt.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tests.servers.postgres import moto_s3
 
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 RUNS = 3
-HEADER = ("hourly windows there", "CPU s", "of the fewest", "requests", "of these")
+HEADER = ("windows there", "CPU s", "of the fewest", "requests", "of these")
 YAML = """
 source: {{type: sqlite, path: {folder}/shop.db}}
 state: sqlite:///{folder}/state.db
@@ -56,6 +57,21 @@ exports:
 """
 
 
+CHAIN = """
+source: {{type: sqlite, path: {folder}/shop.db}}
+state: sqlite:///{folder}/state.db
+spark: inline
+exports:
+  - name: orders
+    table: orders
+    mode: incremental
+    cursor_column: id
+    format: parquet
+    destination: {destination}
+"""
+FIRST_ID = 1_000_000  # of a chain: names of windows sort as their numbers do, as those of times
+
+
 @dataclass
 class Place:
     """Where windows lie, and how its requests are counted."""
@@ -71,7 +87,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", default="10,100,1000,10000")
     parser.add_argument("--folder", default="/var/tmp/rivet-bench/scale", help="everything is written here, and kept")
+    parser.add_argument("--chain", action="store_true", help="windows of an incremental export, on S3 alone")
     arguments = parser.parse_args()
+    beside = commit_to_chain if arguments.chain else commit_beside
     sizes = [int(each) for each in arguments.windows.split(",")]
     os.environ |= {
         "AWS_ACCESS_KEY_ID": "testing",
@@ -82,13 +100,13 @@ def main() -> None:
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     with moto_s3() as store, counting(store.endpoint) as (endpoint, seen):
-        for kind in ("local", "s3"):
+        for kind in ("s3",) if arguments.chain else ("local", "s3"):
             lines: list[tuple[object, ...]] = []
             for size in sizes:
                 folder = Path(arguments.folder) / f"{datetime.now(UTC):%H%M%S}-{kind}-{size}"
                 folder.mkdir(parents=True)
                 place = local(folder) if kind == "local" else on_s3(folder, endpoint, seen)
-                cpu, requests = commit_beside(place, folder, windows=size)
+                cpu, requests = beside(place, folder, windows=size)
                 ratio = cpu / float(lines[0][1]) if lines else 1.0  # type: ignore[arg-type]
                 told = ", ".join(f"{count} {name}" for name, count in sorted(requests.items()))
                 lines.append((f"{size:,}", round(cpu, 2), f"{ratio:.2f}", sum(requests.values()), told))
@@ -115,21 +133,59 @@ def commit_beside(place: Place, folder: Path, *, windows: int) -> tuple[float, C
     run(folder, hour=0)
     run(folder, hour=1)  # the first look for leftovers is over
     multiply(place.destination, folder / "state.db", windows=windows)
+    return measured(place, lambda number: run(folder, hour=windows + number))
+
+
+def commit_to_chain(place: Place, folder: Path, *, windows: int) -> tuple[float, Counter[str]]:
+    """Return the same of a window that continues a chain of so many."""
+    (folder / "rivet.yaml").write_text(CHAIN.format(folder=folder, destination=place.yaml))
+    with sqlite3.connect(folder / "shop.db") as shop:
+        shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+
+    def add(number: int) -> float:
+        with sqlite3.connect(folder / "shop.db") as shop:
+            shop.execute("INSERT INTO orders VALUES (?)", (FIRST_ID + number,))
+        return rivet(folder, "run", "-q")
+
+    add(0)
+    add(1)
+    root = place.destination.root("orders")
+    found = root.read(manifest_path(Window.after(str(FIRST_ID))))
+    assert found is not None
+    original = json.loads(found[0])
+    for number in range(1, windows - 1):
+        low, high = str(FIRST_ID + number), str(FIRST_ID + number + 1)
+        window = Window.after(low)
+        run_id = f"orders_{FIRST:%Y%m%dT%H%M%S}.000_{number:06x}"
+        made = {**original, "run_id": run_id, "window": window.key}
+        made["cursor"] = {**original["cursor"], "low": low, "high": high}
+        root.put(manifest_path(window), json.dumps(made, indent=2).encode())
+    rivet(folder, "state", "rebuild", "-e", "orders")
+    return measured(place, lambda number: add(windows + number))
+
+
+def measured(place: Place, commit: Callable[[int], float]) -> tuple[float, Counter[str]]:
+    """Commit some more; medians of their CPU seconds and of their requests."""
     costs, requests = [], []
     for number in range(RUNS):
         before = place.requests()
-        costs.append(run(folder, hour=windows + number))
+        costs.append(commit(number))
         requests.append(place.requests() - before)
     return statistics.median(costs), sorted(requests, key=lambda each: sum(each.values()))[RUNS // 2]
 
 
 def run(folder: Path, *, hour: int) -> float:
-    """Run one window; its CPU seconds.
+    """Run one window of time; its CPU seconds."""
+    return rivet(folder, "run", "-q", "--partition", key_of(hour))
+
+
+def rivet(folder: Path, *arguments: str) -> float:
+    """Run a command beside the configuration; its CPU seconds.
 
     Raises:
         RuntimeError: it failed; with the end of what it wrote.
     """
-    command = [sys.executable, "-m", "rivet_assets.cli.main", "run", "-q", "--partition", key_of(hour)]
+    command = [sys.executable, "-m", "rivet_assets.cli.main", *arguments]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
         assert child.stdout is not None
         said = child.stdout.read()

@@ -52,14 +52,28 @@ class Place:
     endpoint: str
     folder: Path
 
-    def config(self, *, password_env: str = "SHOP_PASSWORD", conf: dict[str, str] | None = None, **export: Any) -> None:
-        """Write the configuration: a table of 20,000 rows, four chunks of it at once."""
+    def config(
+        self,
+        *,
+        password_env: str = "SHOP_PASSWORD",
+        conf: dict[str, str] | None = None,
+        shared: dict[str, str] | None = None,
+        prefix: str = "",
+        **export: Any,
+    ) -> None:
+        """Write the configuration: a table of 20,000 rows, four chunks of it at once.
+
+        Args:
+            shared: the project and its state store, where another machine is to go on.
+            prefix: of the lake; default: this folder's own.
+        """
         there = urlsplit(self.source)
         source = {"host": there.hostname, "port": there.port, "user": there.username, "database": there.path[1:]}
         block = {"name": "orders", "table": "orders", "format": "parquet", "mode": "chunked", "chunk_size": 2_000}
         keys = {"access_key_env": "LAKE_KEY", "secret_key_env": "LAKE_SECRET", "allow_insecure_endpoint": True}
-        lake = {"type": "s3", "bucket": "lake", "prefix": self.folder.name, "region": "us-east-1"}
+        lake = {"type": "s3", "bucket": "lake", "prefix": prefix or self.folder.name, "region": "us-east-1"}
         document = {
+            **(shared or {}),
             "source": {"type": "postgres", **source, "password_env": password_env, "tls": {"mode": "disable"}},
             "spark": {"master": self.cluster.master, "conf": {**self.cluster.conf, **(conf or {})}},
             "exports": [{**block, "parallel": 4, "destination": {**lake, **keys, "endpoint": self.endpoint}, **export}],

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import psutil
+import psycopg
+import pyarrow.parquet as pq
 import pytest
 
-from tests.cluster.place import KEYS, MARKS, Place
+from rivet_assets.config.load import load_config
+from rivet_resources.commit.manifest import current_manifests
+from tests.cluster.place import KEYS, MARKS, ROWS, Place
+from tests.processes import Process
 from tests.servers.spark_cluster import Cluster, spark_cluster
 
 pytestmark = MARKS
@@ -69,6 +79,43 @@ def test_host_that_dies_costs_time_and_no_row(place: Place) -> None:
 
 
 @pytest.mark.rare
+def test_rest_of_a_run_that_died_with_its_host_is_read_from_another_machine(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row once; chunks that were finished stay as they were read, and each chunk is of one instant."""
+    shared = {"project": "shop", "state": place.source}
+    settings: dict[str, Any] = {"consistency": "per_chunk", "prefix": place.folder.name, "shared": shared}
+    place.config(tuning={"batch_size": 100, "throttle_ms": 100}, **settings)
+    last = place.cluster.hosts[-1]
+
+    process = place.begin("run")
+    _until(lambda: _finished(place) and "chunk" in " ".join(map(str, last.folder.rglob("tmp/rivet-scratch-*/*"))))
+    last.kill()
+    _kill(process)
+    finished = _finished(place)
+    with psycopg.connect(place.source) as connection:
+        connection.execute("UPDATE orders SET note = note || ' later'")
+    other = Place(place.cluster, place.source, place.endpoint, place.folder / "other")
+    other.folder.mkdir()
+    other.config(**settings)
+    try:
+        code, told = other.rivet("run")
+    finally:
+        last.start()
+        _until(lambda: place.cluster.workers() >= 2)
+
+    assert 0 == code, told
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    chunks = _published(other)
+    assert list(range(1, ROWS + 1)) == sorted(number for rows in chunks.values() for number, _ in rows)
+    instants = {chunk: {note.endswith("later") for _, note in rows} for chunk, rows in chunks.items()}
+    assert {1} == {len(told) for told in instants.values()}, instants
+    kept = [chunk for chunk, told in instants.items() if told == {False}]
+    assert 0 < finished == len(kept) < len(chunks)
+
+
+@pytest.mark.rare
 def test_host_without_a_variable_is_named(place: Place) -> None:
     """Not one row is read; `rivet doctor` finds the same before any run."""
     place.config(password_env="HIDDEN_PASSWORD")
@@ -107,6 +154,38 @@ def test_python_without_the_packages_is_named(place: Place) -> None:
     for host in place.cluster.hosts:
         assert f"host {host.name}: its Python, " in told
     assert "lacks the package" in told
+
+
+def _finished(place: Place) -> int:
+    """Count the chunks that the state store knows as finished."""
+    with psycopg.connect(place.source) as connection:
+        known = connection.execute("SELECT to_regclass('chunk_task')").fetchone()
+        if known is None or known[0] is None:
+            return 0
+        counted = connection.execute("SELECT count(*) FROM chunk_task").fetchone()
+    return int(counted[0]) if counted else 0
+
+
+def _kill(process: Process) -> None:
+    """End a driver and its JVM as a power failure does."""
+    children = psutil.Process(process.pid).children(recursive=True)
+    for pid in (process.pid, *(each.pid for each in children)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def _published(place: Place) -> dict[int, list[tuple[int, str]]]:
+    """Read what a reader sees, by chunk."""
+    root = load_config(place.folder / "rivet.yaml").exports[0].destination.root("orders")
+    (manifest,) = current_manifests(root).values()
+    found: dict[int, list[tuple[int, str]]] = {}
+    for part in manifest.parts:
+        with root.open(part.path) as file:
+            rows = pq.read_table(io.BytesIO(file.read())).to_pylist()
+        chunk = int(part.path.rpartition("_chunk")[2].partition("_")[0].partition(".")[0])
+        found.setdefault(chunk, []).extend((row["id"], row["note"]) for row in rows)
+    return found
 
 
 def _until(there: Callable[[], object]) -> None:

@@ -120,12 +120,11 @@ def test_window_that_is_run_again_reads_its_own_manifest_and_its_neighbour(
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
-def test_long_chain_that_was_never_compacted_costs_five_requests_more(
-    place: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("runs", [3, 6])
+def test_long_chain_that_was_never_compacted_costs_no_request_more(
+    place: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int
 ) -> None:
-    """Three listings look for windows of other kinds, whose names may stand anywhere, and its own manifest is read."""
+    """It is known by its last window, and what replaces a chain has a name behind all of its windows."""
     monkeypatch.setattr(listing, "MANY", 2)
 
-    asked = asked_by_the_last(tmp_path, place, INCREMENTAL, runs=5)
-
-    assert WINDOW + PART + Counter({"LIST": 3, "GET": 2}) == asked
+    assert WINDOW + PART == asked_by_the_last(tmp_path, place, INCREMENTAL, runs=runs)

@@ -97,9 +97,15 @@ class Shop:
         assert not waiting, f"no step {place} in this drain"
         return done
 
-    def die(self, step: str, nth: int = 1) -> None:
-        """Drain in a process of its own, which must die at this step."""
-        process = processes.run(*self.command(step, nth))
+    def die(self, step: str, nth: int = 1, *, windows: int | None = None, held: str = "") -> None:
+        """Drain in a process of its own, which must die at this step.
+
+        Args:
+            windows: of so many changes; the death comes while one is read and the one before is published.
+            held: the step at which that publication stays.
+        """
+        overlap = [] if windows is None else [str(windows), held]
+        process = processes.run(*self.command(step, nth), *overlap)
         assert process.returncode == DEAD, process.stdout + process.stderr
 
     def command(self, step: str = "", nth: int = 1) -> list[str]:

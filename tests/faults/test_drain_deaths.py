@@ -52,6 +52,22 @@ def shop_of_mariadb(fresh_mariadb: str, tmp_path: Path) -> Shop:
 
 
 @pytest.fixture
+def shop_of_mysql(fresh_mysql: str, tmp_path: Path) -> Shop:
+    return mysql_shop(fresh_mysql, tmp_path)
+
+
+@pytest.fixture(params=["postgres", "mariadb", "mysql"])
+def busy_shop(request: pytest.FixtureRequest) -> Shop:
+    """A shop that was drained once, and has changes for several windows of five."""
+    made: Shop = request.getfixturevalue(f"shop_of_{request.param}")
+    made.write()
+    made.drain()
+    for _ in range(3):
+        made.write()
+    return made
+
+
+@pytest.fixture
 def shop_of_sqlserver(fresh_sqlserver: str, tmp_path: Path) -> Iterator[Shop]:
     from tests.engines.sqlserver.changes import captured_tables, write
 
@@ -92,6 +108,28 @@ def test_death_in_a_later_run(shop: Shop, step: str) -> None:
     shop.write()
     shop.drain()
     shop.must_hold()
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("step", ["parts", "manifest", "success", "metrics", "checkpoint"])
+def test_death_of_a_publication_while_the_next_window_is_staged(busy_shop: Shop, step: str, nth: int) -> None:
+    """What was read ahead is read again; of the window that was published half, all is replaced."""
+    busy_shop.die(step, nth, windows=5)
+    busy_shop.write()
+    busy_shop.drain()
+    busy_shop.must_hold()
+
+
+@pytest.mark.parametrize("held", ["parts", "manifest", "success", "checkpoint"])
+@pytest.mark.parametrize(("step", "nth"), [("read", 2), ("part", 2), ("staged", 2)])
+def test_death_of_the_reader_while_a_window_is_published(busy_shop: Shop, step: str, nth: int, held: str) -> None:
+    """Nothing of the window that was read is shown before the one that was being published."""
+    seen = busy_shop.seen()
+    busy_shop.die(step, nth, windows=5, held=held)
+    assert (seen == busy_shop.seen()) == (held in ("parts", "manifest"))
+    busy_shop.write()
+    busy_shop.drain()
+    busy_shop.must_hold()
 
 
 def test_what_a_dead_drain_staged_is_swept(shop: Shop) -> None:

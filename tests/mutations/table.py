@@ -30,6 +30,7 @@ class Fault:
 
 # Long names of tests that guard several faults.
 AT_ANY_EFFECT = "tests/faults/test_commit_deaths.py::test_rerun_after_a_death_at_any_effect_shows_every_row_once"
+BEHIND = "tests/unit/drain/test_publish_behind.py"
 FAILED_GATE = "tests/engines/test_modes.py::test_failed_gate_publishes_nothing"
 EVERY_CELL_OF_THE_LOG = "tests/engines/mysql/test_log_types.py::test_every_cell_of_the_log_is_the_batch_reads"
 
@@ -1063,6 +1064,46 @@ CHANGES = (
         '            self.log.acknowledge(commit.position)\n            self.hands.step("checkpoint")\n',
         "a death in between: the source has forgotten what our position still needs",
         ("tests/unit/drain/test_drain.py::test_death_at_any_step_then_more_writes",),
+    ),
+    Fault(
+        "window_behind_a_refused_one_is_shown",
+        "rivet_resources/drain/publish_behind.py",
+        "        return answer.result()\n",
+        "        return None if answer.exception() else answer.result()\n",
+        "the window after one that was refused or failed is published, and its changes are skipped for good",
+        (f"{BEHIND}::test_refused_window_keeps_the_next_one_from_being_shown",),
+    ),
+    Fault(
+        "drain_that_was_left_goes_on_publishing",
+        "rivet_resources/drain/publish_behind.py",
+        "        if self._is_left.is_set():\n",
+        "        if False:\n",
+        "a drain that was interrupted shows windows after its lease was given back",
+        (f"{BEHIND}::test_interrupt_leaves_a_store_that_hangs",),
+    ),
+    Fault(
+        "windows_take_turns",
+        "rivet_resources/drain/publish_behind.py",
+        "            thread.start()\n",
+        "            thread.start()\n            wait([answer])\n",
+        "a drain reads nothing while a slow store takes its window",
+        (f"{BEHIND}::test_refused_window_keeps_the_next_one_from_being_shown",),
+    ),
+    Fault(
+        "chain_does_not_see_that_it_was_replaced",
+        "rivet_resources/commit/supersede.py",
+        " and not root.list_after(NOT_OF_CHAIN, most=1):\n",
+        ":\n",
+        "an increment is committed beside a full export of before, and rows show twice",
+        ("tests/unit/commit/test_manifest.py::test_chain_that_is_known_by_its_last_window_sees_what_replaces_it",),
+    ),
+    Fault(
+        "slot_forgets_what_is_still_to_be_acknowledged",
+        "rivet_resources/engines/postgres/log/log.py",
+        "        self._kept = [end for end in self._kept if end > self._due.key]\n",
+        "        self._kept = []\n",
+        "the server keeps the log of the last window of a drain until the next one",
+        ("tests/engines/postgres/test_log.py::test_slot_stands_behind_the_last_of_several_windows",),
     ),
     Fault(
         "drain_begins_over_a_lost_checkpoint",

@@ -23,6 +23,7 @@ from rivet_resources.commit.listing import last_paths
 from rivet_resources.commit.manifest import Manifest, manifest_paths, read_manifest
 from rivet_resources.commit.publish import sweep_if_due
 from rivet_resources.commit.supersede import BESIDE_IN_PATHS
+from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.provenance import DatabaseIdentity, Provenance
 from rivet_resources.errors import ProvenanceRefused
 from rivet_resources.state.provenances import difference, is_any, is_same
@@ -31,7 +32,6 @@ from rivet_resources.state.schemas import Columns
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
     from rivet_resources.contracts.destination import ReadableRoot, Root
-    from rivet_resources.contracts.extract import Window
     from rivet_resources.contracts.relation import Relation
     from rivet_resources.contracts.source import Session, Source
     from rivet_resources.state.provenances import KnownProvenance
@@ -91,7 +91,8 @@ class Admission:
 
         Args:
             seen: the destination as this window knows it; None: as it is.
-            window: of time, that the run begins with; None: it has none of its own, or is not planned yet.
+            window: of time, that the run begins with; or the last one of the chain that it continues; None: neither is
+                known.
 
         Raises:
             ProvenanceRefused: state or destination are of another database, table or place.
@@ -177,7 +178,7 @@ def any_manifest(root: ReadableRoot, *, near: Window | None = None) -> Manifest 
     Of windows of time the last is looked at; None when nothing is committed there.
 
     Args:
-        near: a window of time that is about to be committed.
+        near: a window of time that is about to be committed, or the last one of a chain.
     """
     paths = last_paths(root, now=datetime.now(UTC), near=near) if root.keeps_manifests else ()
     # From the end: the newest is the likeliest to stay until it is read.
@@ -185,6 +186,15 @@ def any_manifest(root: ReadableRoot, *, near: Window | None = None) -> Manifest 
         if found := read_manifest(root, path):
             return found[0]
     return None
+
+
+def last_of_chain(state: State, name: str) -> Window | None:
+    """Return the window of a chain that was committed last, as far as the store knows; None: it knows none.
+
+    Whether it is there, and where it ends, its manifest says.
+    """
+    newest = [Window(each.window) for each in state.files(name, last=1)]
+    return next((each for each in newest if each.kind == "after"), None)
 
 
 def adopt(

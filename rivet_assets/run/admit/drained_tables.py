@@ -12,8 +12,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rivet_assets.run.admit.admission import POSITION, adopt, any_manifest, refuse_destination, refuse_elsewhere
+from rivet_assets.run.admit.admission import (
+    POSITION,
+    adopt,
+    any_manifest,
+    last_of_chain,
+    refuse_destination,
+    refuse_elsewhere,
+)
 from rivet_resources.commit.publish import sweep
+from rivet_resources.commit.remembered import Remembered
+from rivet_resources.contracts.messages import Topic
 from rivet_resources.state.runs import RunRecord
 
 if TYPE_CHECKING:
@@ -38,8 +47,11 @@ class DrainedTables:
     is_adopting: bool = False
     begun: list[str] = field(default_factory=list)
 
-    def admit(self, table: str, found: Provenance) -> None:
+    def admit(self, table: str, found: Provenance) -> Remembered | None:
         """Refuse a folder that holds another source's rows, or take it over when asked to; then keep whose it is.
+
+        Returns:
+            What was read of the folder for that; None of a topic.
 
         Raises:
             ProvenanceRefused
@@ -48,7 +60,9 @@ class DrainedTables:
         # With the first change of a table, not with the drain: of fifty tables one has changes, most times. Looking at
         # all of them cost 851 statements and 54 reads of destinations beside the 214 and 3 of that one (measured
         # 2026-11).
-        known, standing = self.state.provenance(name), any_manifest(root)
+        seen = None if isinstance(root, Topic) else Remembered(root)
+        near = last_of_chain(self.state, name) if seen else None
+        known, standing = self.state.provenance(name), any_manifest(seen or root, near=near)
         if self.is_adopting:
             self.state.adoptions().take_all(name)
             adopt(name, found, known, standing, destination=root.uri, state=self.state, tell=self.tell)
@@ -57,6 +71,7 @@ class DrainedTables:
             if known.destination not in ("", root.uri):
                 self._refuse_moved(table, known)
             self.state.remember(name, found, destination=root.uri)
+        return seen
 
     def begin(self, table: str) -> None:
         """Begin the run of a table that gets rows, by which dead ones are noticed; then sweep what they left of it."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from rivet_resources.drain import window_size
 from rivet_resources.errors import PositionLost
 from tests.engines.postgres.changes import (
     FLUSHED,
@@ -21,6 +23,7 @@ from tests.engines.postgres.changes import (
     transaction,
     window,
 )
+from tests.faults.shop import postgres_shop
 from tests.servers import logical as servers_logical
 
 
@@ -426,3 +429,21 @@ def test_transaction_larger_than_a_batch_is_split_in_order(fresh: str, monkeypat
     assert len(drained.changes) > 5
     assert (list(range(1, 3001)), list(range(1, 6001, 2))) == ([r["id"] for r in rows], [r["__seq"] for r in rows])
     assert (1, 1) == (len({r["__pos"] for r in rows}), len(drained.commits))
+
+
+def test_slot_stands_behind_the_last_of_several_windows(
+    fresh_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows are read ahead of what is acknowledged; when the drain ends, nothing is left to the next one."""
+    monkeypatch.setattr(window_size, "MOST_CHANGES", 5)
+    with postgres_shop(fresh_database, tmp_path) as shop:
+        shop.write()
+        shop.drain()
+        shop.write()
+        shop.write()
+
+        done = shop.drain()
+
+        assert done.windows > 2
+        assert shop.stored() == shop.account()
+        shop.must_hold()

@@ -898,6 +898,39 @@ def test_chain_goes_on_without_a_list(blind: Lake) -> None:
     assert None is blind.root.read("_rivet/after=8.json")
 
 
+def test_chain_that_is_known_by_its_last_window_sees_what_replaces_it(lake: Lake) -> None:
+    """Nothing of it is listed but what follows all of it, where a full export that came since has its name."""
+    lake.remembers = True
+    lake.after(None, 3)
+    lake.after(3, 5)
+    full = lake.stage(ALL, 1, 2)
+    staged = lake.stage(Window("after=5"), 6, 8, cursor=CursorMove("5", "8", "id"))
+    lake.root.put("_rivet/all.json", build_manifest(full, full.parts).content)
+
+    with pytest.raises(WindowConflict, match="rows twice"):
+        lake.publish(staged)
+
+    lake.root.delete(["_rivet/all.json"])
+    lake.publish(staged)
+    assert {"after=start", "after=3", "after=5"} == lake.windows()
+
+
+def test_window_of_a_chain_that_another_run_committed_meanwhile_is_taken(lake: Lake) -> None:
+    """It is not looked for before the swap, which the store refuses; ours leaves nothing behind."""
+    lake.remembers = True
+    lake.after(None, 3)
+    lake.state.cursor = None
+    ours = lake.stage(Window("after=3"), 4, 5, cursor=CursorMove("3", "5", "id"))
+    lake.state.cursor = "3"
+    lake.after(3, 6)
+
+    with pytest.raises(WindowTaken):
+        lake.publish(ours)
+
+    assert [1, 2, 3, 4, 5, 6] == lake.rows()
+    assert set() == lake.root.staged_runs()
+
+
 def test_stranger_beside_very_many_windows_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its name: before them, after them, or of a column whose name begins as theirs do."""
     monkeypatch.setattr("rivet_resources.commit.listing.MANY", 1)

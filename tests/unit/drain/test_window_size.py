@@ -12,7 +12,8 @@ def test_ordinary_changes_are_read_half_a_million_at_a_time() -> None:
     size = WindowSize()
     assert size.changes == MOST_CHANGES
 
-    size.learn(MOST_CHANGES, 200 * MOST_CHANGES, 2.0)
+    size.learn(MOST_CHANGES, 200 * MOST_CHANGES)
+    size.learn_seconds(MOST_CHANGES, 2.0)
 
     assert size.changes == MOST_CHANGES
 
@@ -20,10 +21,10 @@ def test_ordinary_changes_are_read_half_a_million_at_a_time() -> None:
 def test_large_changes_make_windows_of_fewer() -> None:
     """Half a gigabyte of documents of a megabyte is no reason to go below what a commit is worth."""
     size = WindowSize()
-    size.learn(100, 100 * 10_000, 1.0)
+    size.learn(100, 100 * 10_000)
     assert size.changes == (512 << 20) // 10_000
 
-    size.learn(100, 100 << 20, 1.0)
+    size.learn(100, 100 << 20)
 
     assert size.changes == FEWEST_CHANGES
 
@@ -32,6 +33,7 @@ def test_large_changes_make_windows_of_fewer() -> None:
 def test_windows_take_about_as_long_as_they_may(changes: int, expected: int) -> None:
     """Ten seconds, at five for 50,000; what is mostly its commit, or nothing at all, says nothing."""
     size = WindowSize(seconds=10.0)
-    size.learn(changes, changes * 100, 5.0)
+    size.learn(changes, changes * 100)
+    size.learn_seconds(changes, 5.0)
 
     assert size.changes == expected

@@ -14,7 +14,7 @@ going through n rolls.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -166,7 +166,15 @@ class DatagenLog:
         name = snapshot_name(self.stream.seed or 0, self.stream.clock or datetime.now(UTC))
         yield EmptyCopy(EmptySession(self.stream, snapshot=name, note=""))
 
-    def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Changes | Commit]:
+    def read(
+        self,
+        after: Position,
+        upto: Position,
+        *,
+        most: int,
+        seen: str = "",
+        before_asking: Callable[[], None] = lambda: None,
+    ) -> Iterator[Changes | Commit]:
         """Make the next events, no faster than the source's rate; see the protocol."""
         recipe = self._recipe(after)
         # Every event is a transaction of its own, so a window may end behind any of them.

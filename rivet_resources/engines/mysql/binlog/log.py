@@ -243,7 +243,15 @@ class MySqlLog:
         with self._copying() as session:
             yield _Copy(session)
 
-    def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Changes | Commit]:
+    def read(
+        self,
+        after: Position,
+        upto: Position,
+        *,
+        most: int,
+        seen: str = "",
+        before_asking: Callable[[], None] = lambda: None,
+    ) -> Iterator[Changes | Commit]:
         """Read one window; see the protocol."""
         if not self._settings:
             self._look()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -116,7 +116,7 @@ class PostgresLog:
         self._rewrites: dict[str, str] = {}  # tables that a truncate in the log alone explains, with what else it is
         self._truncates_due: set[str] = set()  # tables whose partitions are explained by a truncate in the log alone
         self._due: Position | None = None  # durable with us, and not yet told to the source
-        self._kept = 0  # changes given since the slot was last advanced
+        self._kept: list[str] = []  # ends of the windows with changes of ours that the slot has not passed
         # Messages for one change; begins and commits weigh more where transactions are small.
         self._spread = 1.05
 
@@ -259,7 +259,15 @@ class PostgresLog:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Changes | Commit]:
+    def read(
+        self,
+        after: Position,
+        upto: Position,
+        *,
+        most: int,
+        seen: str = "",
+        before_asking: Callable[[], None] = lambda: None,
+    ) -> Iterator[Changes | Commit]:
         """Read one window; see the protocol.
 
         The server counts messages, not changes, and stops only behind a whole transaction: where it stopped too
@@ -275,7 +283,7 @@ class PostgresLog:
         window = TransactionBatch(
             self._tables, SnapshotVisibility.parse(seen), self.capture.before, after=begin, most=most, end=begin
         )
-        peeked = self._taken_up(window, begin, end, most)
+        peeked = self._taken_up(window, begin, end, most, before_asking)
         while True:
             yield from self._decode(window, peeked)
             if window.is_full:
@@ -296,7 +304,7 @@ class PostgresLog:
             limit = peeked.messages + max(missing, 0 if window.kept else 3 * peeked.messages)
             # From the last whole transaction on: the peek sends everything from the slot's place again.
             window.again(window.end)
-            peeked = self._ask(end, limit)
+            peeked = self._ask(end, limit, before_asking)
         self._truncates_due -= window.truncated
         self._rewrites = {table: text for table, text in self._rewrites.items() if table not in window.truncated}
         # Only of a window that reached the target: in a full one the truncate that explains it may still come.
@@ -306,17 +314,21 @@ class PostgresLog:
             self._refuse_emptied(after)
         if strange := {table: columns for table, columns in self._tables.strange.items() if columns}:
             self._refuse_strange(strange, after)
+        # Where nothing of ours came, the target all the same: a slot
+        # that stays makes a busy server keep all of its log.
+        at = position(window.end if window.is_full else max(window.end, end), self._notes())
         # Whether anything of ours came: `acknowledge` puts off a position behind which nothing did.
-        self._kept += window.kept
+        if window.kept:
+            self._kept.append(at.key)
         yield Commit(
-            # Where nothing of ours came, the target all the same: a slot
-            # that stays makes a busy server keep all of its log.
-            position=position(window.end if window.is_full else max(window.end, end), self._notes()),
+            position=at,
             committed_at=moment(window.committed) if window.committed is not None else None,
             transactions=window.transactions,
         )
 
-    def _taken_up(self, window: TransactionBatch, begin: int, end: int, most: int) -> _Peeked:
+    def _taken_up(
+        self, window: TransactionBatch, begin: int, end: int, most: int, before_asking: Callable[[], None]
+    ) -> _Peeked:
         """Go on with the answer in which the window before ended, or ask for a new one."""
         # The server has laid a whole answer by before its first row, and lets go of the slot then: one peek serves
         # several windows, with acknowledgements between, and the log is decoded once for all of them.
@@ -327,10 +339,12 @@ class PostgresLog:
             return peeked
         if peeked is not None:
             peeked.close()
-        return self._ask(end, PEEK_WINDOWS * int(most * self._spread) + SPARE)
+        return self._ask(end, PEEK_WINDOWS * int(most * self._spread) + SPARE, before_asking)
 
-    def _ask(self, end: int, limit: int) -> _Peeked:
-        # Or the server decodes once more what is durable already.
+    def _ask(self, end: int, limit: int, before_asking: Callable[[], None]) -> _Peeked:
+        # Or the server decodes once more what is durable already, or is about to be: waiting for a window that is
+        # being published costs us less than that costs the source.
+        before_asking()
         self._advance()
         peek = Peek(self.slot, self.publication, end, limit, spelling(self.conn_params.settings))
         return _Peeked(self._messages(peek), upto=end, limit=limit)
@@ -433,8 +447,12 @@ class PostgresLog:
         """
         self._due = position
         # While an answer is open the slot's place does not matter: the server decoded it before its first row.
-        if self._peeked is None and (self._kept or self._frees_a_file(position)):
+        if self._peeked is None and (self._has_kept_until(position) or self._frees_a_file(position)):
             self._advance()
+
+    def _has_kept_until(self, position: Position) -> bool:
+        """Return whether changes of ours lie between the slot and here."""
+        return any(end <= position.key for end in self._kept)
 
     def _frees_a_file(self, position: Position) -> bool:
         slot = self._last.facts["slot"] if self._last is not None else {}
@@ -448,14 +466,16 @@ class PostgresLog:
         # No row came back: there is no slot of that name.
         if not self.ask(ADVANCE, (text, text, self.slot), doing="advancing the slot"):
             raise position_lost(f"The source has no slot {self.slot} any more.", slot=self.slot)
-        self._due, self._kept = None, 0
+        # Later windows may be read already, and are acknowledged when they are published.
+        self._kept = [end for end in self._kept if end > self._due.key]
+        self._due = None
 
     def close(self) -> None:
         """Acknowledge what was put off, and end both connections; safe to call twice."""
         peeked, self._peeked = self._peeked, None
         if peeked is not None:
             peeked.close()
-        if self._kept and not self._connection.closed:
+        if self._due is not None and self._has_kept_until(self._due) and not self._connection.closed:
             # The next run tells it again.
             with suppress(SourceError):
                 self._advance()

@@ -14,7 +14,7 @@ A window holds the tables one after the other, each in log order; `__pos` tells 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -164,7 +164,15 @@ class SqlServerLog:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def read(self, after: Position, upto: Position, *, most: int, seen: str = "") -> Iterator[Changes | Commit]:
+    def read(
+        self,
+        after: Position,
+        upto: Position,
+        *,
+        most: int,
+        seen: str = "",
+        before_asking: Callable[[], None] = lambda: None,
+    ) -> Iterator[Changes | Commit]:
         """Read one window, table after table; see the protocol.
 
         Raises:
