@@ -26,12 +26,11 @@ from rivet_resources.deadlines import (
     patience_seconds,
 )
 from rivet_resources.engines.sqlserver.drivers import mssql_python, odbc
-from rivet_resources.engines.sqlserver.drivers.contract import Driver, DriverFailed
+from rivet_resources.engines.sqlserver.drivers.contract import TIMEOUT_STATES, Driver, DriverFailed
 
 # By the word of the YAML key `driver`.
 DRIVERS: Mapping[str, Driver] = {"mssql-python": mssql_python, "odbc": odbc}
 
-TIMEOUT_STATES = frozenset({"HYT00", "HYT01"})
 TIMED_OUT = -2
 LOST = 10054
 NO_ANSWER = 10060

@@ -151,6 +151,20 @@ def test_connection_goes_on_after_a_statement_that_ran_into_its_limit(sqlserver_
 
 
 @emulated
+def test_session_that_cannot_be_pinned_in_time_asks_for_a_smaller_page(fresh_sqlserver: str):
+    """Nothing was begun, so no instant is to be kept; it was an AttributeError once."""
+    tds.execute(fresh_sqlserver, "CREATE TABLE t (id int NOT NULL PRIMARY KEY)", "INSERT INTO t (id) VALUES (1)")
+    with session(fresh_sqlserver) as opened:
+        relation = opened.describe(table="t", query=None, params={}, rules=reads.rules())
+        (chunk,) = opened.chunks(relation)
+    tds.fault(fresh_sqlserver, match="SET DATEFORMAT", delay_seconds=20)
+
+    found = [page.table.num_rows for page in reads.pages(fresh_sqlserver, relation, chunk, speed=HASTY)]
+
+    assert (True, [1]) == (chunk.one_instant, found)
+
+
+@emulated
 def test_line_that_another_thread_hangs_up_ends_the_wait(sqlserver_url: str):
     """What the clock of `deadlines.py` does, when a server keeps neither its limit nor its word."""
     connection = connect(reads.source(sqlserver_url).conn_params("test", EAGER))

@@ -12,6 +12,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+# The client's own limit is over. Source: ODBC, "Appendix A: ODBC Error Codes".
+TIMEOUT_STATES = frozenset({"HYT00", "HYT01"})
+
 
 @dataclass(frozen=True)
 class Record:

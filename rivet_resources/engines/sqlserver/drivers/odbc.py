@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from rivet_resources import extras
-from rivet_resources.engines.sqlserver.drivers.contract import DriverFailed, Record
+from rivet_resources.engines.sqlserver.drivers.contract import TIMEOUT_STATES, DriverFailed, Record
 
 # How pyodbc writes the records of one fault into one text; the function's name ends the first.
 RECORD = re.compile(r"\[(\w{5})\] (.*?) \((-?\d+)\)(?: \(SQL\w+\))?(?=; \[\w{5}\] |$)", re.DOTALL)
@@ -33,6 +33,8 @@ FREETDS_LOST = frozenset({20004, 20006, 20017, 20020, 20047})
 # The driver manager has no such driver, or cannot load it. Source: ODBC, "Appendix A: ODBC Error Codes"; unixODBC.
 NOT_THERE = frozenset({"IM002", "IM003"})
 CANNOT_LOAD = ("can't open lib", "cannot open lib")
+
+PROBE_SECONDS = 5
 
 # Python's type of a column, by which pyodbc describes it → Arrow's. Decimals need their digits: `_arrow_type`.
 ARROW: Mapping[type, pa.DataType] = {
@@ -119,12 +121,7 @@ def execute(connection: Any, statement: str, *, timeout: int) -> Any:
         cursor.execute(statement)
         return cursor
     except Exception as error:
-        failed = _failed(error)
-        # What the server still sends is thrown away, else the connection stays busy.
-        with suppress(Exception):
-            if cursor is not None:
-                cursor.close()
-        raise failed from None
+        raise _given_up(connection, cursor, error) from None
 
 
 def has_rows(cursor: Any) -> bool:
@@ -150,7 +147,7 @@ def batch(cursor: Any, rows: int) -> pa.RecordBatch:
         told = type(error).__name__  # its text shows the cell
         raise DriverFailed(f"a cell does not fit the type by which the driver describes its column ({told})") from None
     except Exception as error:
-        raise _failed(error) from None
+        raise _given_up(cursor.connection, cursor, error) from None
 
 
 def _arrow_type(column: Sequence[Any]) -> pa.DataType:
@@ -168,7 +165,29 @@ def has_next(cursor: Any) -> bool:
     try:
         return bool(cursor.nextset())
     except Exception as error:
-        raise _failed(error) from None
+        raise _given_up(cursor.connection, cursor, error) from None
+
+
+def _given_up(connection: Any, cursor: Any, error: Exception) -> DriverFailed:
+    """Close the cursor of a statement that failed, and return its fault.
+
+    FreeTDS tells that the time is over without waiting for the server's word that it stopped, so a server that fell
+    silent looks like one that works too long; the first is asked something short, and answers nothing again.
+    """
+    failed = _failed(error)
+    # What the server still sends is thrown away, else the connection stays busy.
+    with suppress(Exception):
+        if cursor is not None:
+            cursor.close()
+    if not any(record.state in TIMEOUT_STATES for record in failed.records):
+        return failed
+    try:
+        connection.timeout = PROBE_SECONDS
+        connection.cursor().execute("SELECT 1 AS n").fetchall()
+    except Exception:
+        text = "the server did not say that it stopped a statement whose time was over"
+        return DriverFailed(text, [Record("08S01", 0, text)])
+    return failed
 
 
 def _failed(error: Exception) -> DriverFailed:
