@@ -93,6 +93,14 @@ SQLSERVER = Extra(
     loader="rivet_resources.engines.sqlserver.driver:load",
     libraries="apt-get install libgssapi-krb5-2 libltdl7",
 )
+SQLSERVER_ODBC = Extra(
+    "sqlserver-odbc",
+    "SQL Server by `driver: odbc` needs pyodbc",
+    ("pyodbc",),
+    ("pyodbc",),
+    loader="rivet_resources.engines.sqlserver.driver:load_odbc",
+    libraries="apt-get install unixodbc tdsodbc",
+)
 S3 = Extra("s3", "S3 needs its client", ("boto3", "botocore"), ("boto3",))
 GCS = Extra("gcs", "Google Cloud Storage needs its client", ("google.cloud.storage",), ("google-cloud-storage",))
 AZURE = Extra("azure", "Azure Blob Storage needs its client", ("azure.storage.blob",), ("azure-storage-blob",))
@@ -139,6 +147,6 @@ GCP_SECRETS = Extra(
 VAULT = Extra("vault", "`secrets: vault` needs its client", ("hvac",), ("hvac",))
 KEYRING = Extra("keyring", "`secrets: keyring` needs the package of that name", ("keyring",), ("keyring",))
 EXTRAS = (
-    POSTGRES, MYSQL, SQLSERVER, S3, GCS, AZURE, KAFKA, AVRO, PROTOBUF, WASM, DEMO, JAVA, CONNECT, UI, PROMETHEUS,
-    OPENTELEMETRY, OPENLINEAGE, AWS_SECRETS, GCP_SECRETS, VAULT, KEYRING,
+    POSTGRES, MYSQL, SQLSERVER, SQLSERVER_ODBC, S3, GCS, AZURE, KAFKA, AVRO, PROTOBUF, WASM, DEMO, JAVA, CONNECT, UI,
+    PROMETHEUS, OPENTELEMETRY, OPENLINEAGE, AWS_SECRETS, GCP_SECRETS, VAULT, KEYRING,
 )  # fmt: skip

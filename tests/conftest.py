@@ -235,6 +235,14 @@ def sqlserver_url() -> Iterator[str]:
 
 
 @pytest.fixture
+def fresh_sqlserver_odbc(fresh_sqlserver: str) -> str:
+    """The same for who reads it by pyodbc and FreeTDS."""
+    if lacking := tds.missing_odbc():
+        pytest.skip(lacking)
+    return fresh_sqlserver
+
+
+@pytest.fixture
 def fresh_sqlserver(sqlserver_url: str) -> Iterator[str]:
     """The URL of an empty database of SQL Server, SNAPSHOT isolation allowed."""
     url = tds.create_database(sqlserver_url)

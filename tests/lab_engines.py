@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -252,6 +252,13 @@ SQLSERVER = Engine(
     quote=lambda name: f"[{name.replace(']', ']]')}]",
     analyze="UPDATE STATISTICS {}",
 )
+# The same database by the second driver; what prepares it goes by the first.
+SQLSERVER_ODBC = replace(
+    SQLSERVER,
+    name="sqlserver-odbc",
+    fixture="fresh_sqlserver_odbc",
+    source={**SQLSERVER.source, "driver": "odbc", "odbc_driver": "FreeTDS"},
+)
 SQLITE = Engine(
     "sqlite",
     "fresh_sqlite",
@@ -282,3 +289,4 @@ SQLITE = Engine(
     },
 )
 ENGINES = {engine.name: engine for engine in (POSTGRES, MARIADB, MYSQL, SQLSERVER, SQLITE)}
+BY_DRIVER = ENGINES | {SQLSERVER_ODBC.name: SQLSERVER_ODBC}  # for what a driver decides

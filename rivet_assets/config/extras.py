@@ -22,7 +22,9 @@ def extras_of(config: RivetConfig, export: Export) -> list[Extra]:
     _, source = config.source_of(export)
     of_schema = export.schema_registry.extra if export.schema_registry is not None else None
     of_steps = [getattr(step, "extra", None) for step in export.steps]
-    needed = (source.facts.extra, export.destination.extra, of_schema, *of_steps)
+    # A source with several drivers says which one it was told to use.
+    of_source = getattr(source, "extra", source.facts.extra)
+    needed = (of_source, export.destination.extra, of_schema, *of_steps)
     return [extra for extra in needed if extra is not None]
 
 

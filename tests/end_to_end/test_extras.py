@@ -131,6 +131,18 @@ def test_missing_driver_is_named_by_every_command_before_anything_is_read(engine
     assert not (tmp_path / "new.yaml").exists()
 
 
+def test_driver_that_the_source_chose_is_the_one_that_is_named(tmp_path):
+    """With `driver: odbc` it is pyodbc that is missing, and Microsoft's wheel is asked for by nobody."""
+    config(tmp_path, source="{type: sqlserver, url_env: SHOP_URL, driver: odbc, odbc_driver: FreeTDS}")
+    extra, hidden = extras.SQLSERVER_ODBC, [*extras.SQLSERVER.modules, *extras.SQLSERVER_ODBC.modules]
+
+    run, doctor = answers(tmp_path, hidden, ["run"], ["doctor", "--json"], env={"SHOP_URL": SOURCES["sqlserver"][1]})
+
+    assert (1, 1) == (run.code, doctor.code)
+    assert f"error: {extra.need}: {extra.command}" in run.err
+    assert {("machine", extra.name, extra.command), ("source sqlserver", "connect", None)} == failures(doctor, extra)
+
+
 DESTINATIONS = {
     "s3": (extras.S3, "{type: s3, bucket: lake, endpoint: 'http://127.0.0.1:1', allow_anonymous: true}"),
     "azure": (

@@ -111,7 +111,8 @@ def test_server_that_is_well_is_all_ok(server: Own, tmp_path: Path) -> None:
 
 ENGINES = [
     ("fresh_database", "postgres"), ("fresh_mariadb", "mariadb"), ("fresh_mysql", "mysql"),
-    ("fresh_sqlserver", "sqlserver"), ("fresh_sqlite", "sqlite"), ("", "datagen"),
+    ("fresh_sqlserver", "sqlserver"), ("fresh_sqlserver_odbc", "sqlserver-odbc"), ("fresh_sqlite", "sqlite"),
+    ("", "datagen"),
 ]  # fmt: skip
 
 
@@ -123,7 +124,9 @@ def test_every_engine_is_judged_and_every_trouble_has_a_fix(
     place = str(request.getfixturevalue(fixture)) if fixture else ""
     source: Any = {
         "postgres": lambda: Postgres(url=place), "mariadb": lambda: MySql(url=place), "mysql": lambda: MySql(url=place),
-        "sqlserver": lambda: SqlServer(url=place), "sqlite": lambda: Sqlite(path=place),
+        "sqlserver": lambda: SqlServer(url=place),
+        "sqlserver-odbc": lambda: SqlServer(url=place, driver="odbc", odbc_driver="FreeTDS"),
+        "sqlite": lambda: Sqlite(path=place),
         "datagen": lambda: Datagen(pattern="orders", max_events=10),
     }[kind]()  # fmt: skip
 

@@ -15,7 +15,7 @@ from rivet_resources.errors import ValueDoesNotFit
 from tests.engines.type_cases import plain
 from tests.engines.typed import AT, CASES, MODES, columns_of, export, fill, read, spelled
 from tests.lab import Lab, lab_in
-from tests.lab_engines import ENGINES
+from tests.lab_engines import BY_DRIVER
 
 pytestmark = pytest.mark.wide
 
@@ -28,7 +28,7 @@ BEYOND = ("294276", "294247", "BC", "54321", "ud800")
 @pytest.fixture(params=CASES)
 def lab(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """An empty database of each engine, with the types of its cases."""
-    engine = ENGINES[request.param]
+    engine = BY_DRIVER[request.param]
     laboratory = lab_in(tmp_path, engine, request, monkeypatch)
     laboratory.sql(*CASES[engine.name].before)
     return laboratory

@@ -22,6 +22,7 @@ CASES: Mapping[str, TypeCases] = {
     "mariadb": MARIADB,
     "mysql": MYSQL,
     "sqlserver": SQLSERVER,
+    "sqlserver-odbc": SQLSERVER,
     "sqlite": SQLITE,
 }
 EAGER = pace(Tuning(profile="fast", retry_backoff_ms=1, max_retries=2), None)

@@ -32,7 +32,7 @@ from rivet_resources.state.store import open_state
 from tests import processes
 from tests.faults.shop import begun, mysql_shop, postgres_shop
 from tests.lab import Lab, lab_in
-from tests.lab_engines import MARIADB, POSTGRES, SQLSERVER, Engine
+from tests.lab_engines import MARIADB, POSTGRES, SQLSERVER, SQLSERVER_ODBC, Engine
 from tests.servers import postgres as servers
 from tests.servers.logical import logical_database
 
@@ -42,8 +42,13 @@ BOUND_SECONDS = 100  # generous: one wait takes 6 s, a connection 20 s
 SHORT = Tuning(profile="fast", statement_timeout_s=1, max_retries=0, retry_backoff_ms=1, batch_size=500)
 SPEED = pace(SHORT, None)
 ROWS = 40_000
-ENGINES = (POSTGRES, MARIADB, SQLSERVER)
-SOURCES = {"postgres": Postgres, "mariadb": MySql, "sqlserver": SqlServer}
+ENGINES = (POSTGRES, MARIADB, SQLSERVER, SQLSERVER_ODBC)
+SOURCES = {
+    "postgres": Postgres,
+    "mariadb": MySql,
+    "sqlserver": SqlServer,
+    "sqlserver-odbc": partial(SqlServer, driver="odbc", odbc_driver="FreeTDS"),
+}
 WHAT = {"table": "items", "query": None, "params": {}, "rules": TypeRules(columns={})}
 
 
@@ -104,7 +109,7 @@ def fall_silent(proxy: Proxy, piece: str | bytes | int) -> None:
 
 def utf16(engine: Engine, piece: str) -> bytes:
     """Spell a piece of a statement as the engine's wire has it."""
-    return piece.encode("utf-16le") if engine is SQLSERVER else piece.encode()
+    return piece.encode("utf-16le") if engine in (SQLSERVER, SQLSERVER_ODBC) else piece.encode()
 
 
 # --- connecting and planning ---------------------------------------------------------------------
@@ -128,6 +133,7 @@ PLANNED = [
                                       "SNAPSHOT", "pg_attribute", "count(*)", "clock_timestamp")),
     *((MARIADB, piece) for piece in ("SHOW SESSION VARIABLES", "CURRENT_USER", ".columns WHERE", "COUNT(*)")),
     *((SQLSERVER, piece) for piece in ("DATEFORMAT", "SUSER_SNAME", "sys.columns", "COUNT_BIG")),
+    *((SQLSERVER_ODBC, piece) for piece in ("DATEFORMAT", "COUNT_BIG")),
 ]  # fmt: skip
 
 
@@ -170,7 +176,7 @@ def test_query_that_is_prepared_by_a_silent_server(fresh_database: str) -> None:
 READ = [
     *((POSTGRES, piece) for piece in ("typreceive", "BEGIN ISOLATION", "SET TRANSACTION SNAPSHOT", "COPY ", 150_000)),
     *((MARIADB, piece) for piece in ("SHOW SESSION VARIABLES", "SELECT `", 150_000)),
-    *((SQLSERVER, piece) for piece in ("DATEFORMAT", "SELECT TOP", 150_000)),
+    *((each, piece) for each in (SQLSERVER, SQLSERVER_ODBC) for piece in ("DATEFORMAT", "SELECT TOP", 150_000)),
 ]
 
 
@@ -202,7 +208,7 @@ def read_all(source: Source, session: Session, chunk: Chunk, relation: Relation,
         pass
 
 
-SILENT_AT = {"postgres": "COPY ", "mariadb": "SELECT `", "sqlserver": "SELECT TOP"}
+SILENT_AT = {"postgres": "COPY ", "mariadb": "SELECT `", "sqlserver": "SELECT TOP", "sqlserver-odbc": "SELECT TOP"}
 
 
 def test_server_without_a_limit_that_falls_silent_is_not_waited_for_for_ever(

@@ -2665,6 +2665,41 @@ SPLIT = (
     ),
 )
 
+# --- the second driver of SQL Server -------------------------------------------------------------
+
+DRIVERS = (
+    Fault(
+        "freetds_checks_no_certificate",
+        "rivet_resources/engines/sqlserver/drivers/strings.py",
+        '    if not line.mode.startswith("verify"):\n        return {"Server"',
+        '    if True:\n        return {"Server"',
+        "`tls: verify-ca` and `verify-full` take whoever answers",
+        (
+            "tests/unit/engines/sqlserver/test_drivers.py::test_freetds_checks_by_a_section_of_a_file_of_ours",
+            "tests/engines/sqlserver/test_odbc.py::test_freetds_connects_only_as_protected_as_asked",
+        ),
+    ),
+    Fault(
+        "line_that_freetds_lost_is_for_good",
+        "rivet_resources/engines/sqlserver/drivers/odbc.py",
+        '    return Record("08S01" if int(number) in FREETDS_LOST else state, 0, text)\n',
+        "    return Record(state, int(number), text)\n",
+        "a line that was cut ends the export instead of costing a retry",
+        (
+            "tests/unit/engines/sqlserver/test_drivers.py::"
+            "test_number_of_a_fault_is_the_servers_or_what_its_state_means",
+        ),
+    ),
+    Fault(
+        "late_fault_of_a_batch_is_not_heard",
+        "rivet_resources/engines/sqlserver/connect.py",
+        "        while sqlserver_driver.has_next(cursor):\n            pass\n",
+        "        pass\n",
+        "a session is used whose settings are pinned in part",
+        ("tests/engines/sqlserver/test_connect.py::test_setting_that_is_refused_late_refuses_the_session",),
+    ),
+)
+
 FAULTS = (
     *CONNECTIONS,
     *MASKS,
@@ -2689,4 +2724,5 @@ FAULTS = (
     *TOPICS,
     *SECRETS,
     *PROMISES,
+    *DRIVERS,
 )

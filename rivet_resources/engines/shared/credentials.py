@@ -32,6 +32,8 @@ def findings(server: Server, *, is_written: bool) -> Iterator[Finding]:
         yield _literal("password", is_written)
     elif server.password_env is not None:
         yield _variable(server.password_env, key="password_env")
+    elif getattr(server, "auth", "") == "kerberos":
+        yield Finding("credentials", "ok", "the Kerberos ticket of this process (`klist`)")
     else:
         yield Finding("credentials", "ok", f"user {server.user}, no password in the config{_drivers_own(server)}")
 

@@ -53,6 +53,11 @@ class Server(Settings):
     budget: SourceBudget = None
 
     @property
+    def needed_fields(self) -> tuple[str, ...]:
+        """Return the fields that go together where there is no URL."""
+        return ("host", "user", "database")
+
+    @property
     def only_here(self) -> str:
         """Return why a worker on another machine cannot connect; "" where it can, as far as the block tells."""
         return "is a unix socket of this machine" if (self.host or "").startswith("/") else ""
@@ -72,11 +77,12 @@ class Server(Settings):
                 "or the fields host, user, database"
             )
         if not urls:
-            missing = [name for name in ("host", "user", "database") if getattr(self, name) is None]
+            needed = self.needed_fields
+            missing = [name for name in needed if getattr(self, name) is None]
             if missing:
                 raise ValueError(
                     f"lacks {', '.join(missing)}; set one of url, url_env, url_file, "
-                    "or host, user and database together"
+                    f"or {', '.join(needed[:-1])} and {needed[-1]} together"
                 )
         if self.password is not None and self.password_env is not None:
             raise ValueError("sets both password and password_env; keep password_env")

@@ -6,6 +6,7 @@ Belongs here: `ConnectionParams`, opening, pinning. Not here: the YAML block (so
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from rivet_resources.engines.sqlserver import driver as sqlserver_driver
 from rivet_resources.engines.sqlserver.errors import (
     CANNOT_OPEN,
     LOGIN_FAILED,
+    SOCKET,
     closed_database,
     connect_fault,
     fault,
@@ -55,9 +57,10 @@ class ConnectionParams:
     """All that one connection needs. Holds secrets: never logged, never pickled, lives as long as its reader."""
 
     text: str = field(repr=False)  # the driver's connection string
+    master_text: str = field(repr=False)  # the same for the database `master`
     where: str  # host:port, for messages
     port: int
-    user: str
+    user: str  # '' for the owner of a Kerberos ticket
     application: str
     statement_timeout_s: int
     lock_timeout_s: int
@@ -65,6 +68,9 @@ class ConnectionParams:
     secrets: tuple[str, ...] = field(repr=False)
     tls_mode: str = ""  # of the `tls:` block, if there is one
     database: str = ""  # '' for the login's own
+    driver: str = "mssql-python"  # a word of the YAML key, as is the next
+    auth: str = "password"
+    reason: Callable[[], str] | None = field(default=None, repr=False)  # asked where the driver tells no reason
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -76,19 +82,14 @@ class ConnectionParams:
         return (*PINNED, f"SET LOCK_TIMEOUT {lock}", f"SET CONTEXT_INFO 0x{label}")
 
 
-def escape(value: str) -> str:
-    """Write one value of a connection string, whatever it holds."""
-    return "{" + value.replace("}", "}}") + "}"
-
-
-def connect(conn_params: ConnectionParams) -> Any:
+def connect(conn_params: ConnectionParams) -> sqlserver_driver.Connection:
     """Open one autocommit connection with every setting pinned.
 
     Raises:
         SourceUnreachable, SourceMissing, SourceAuth, SourceLost, SourceError
     """
     try:
-        connection = sqlserver_driver.connect(conn_params.text, port=conn_params.port, seconds=LOGIN_SECONDS)
+        connection = _open(conn_params, conn_params.text)
     except LibraryMissing as error:
         raise SourceError(str(error)) from None
     except sqlserver_driver.DriverRefused as error:
@@ -102,9 +103,15 @@ def connect(conn_params: ConnectionParams) -> Any:
     return connection
 
 
+def _open(conn_params: ConnectionParams, text: str) -> sqlserver_driver.Connection:
+    return sqlserver_driver.connect(text, driver=conn_params.driver, port=conn_params.port, seconds=LOGIN_SECONDS)
+
+
 def _refusal(error: sqlserver_driver.DriverRefused, conn_params: ConnectionParams) -> RivetError:
     """Turn a refused connection into ours; where the database may be the matter, ask the server how it stands."""
-    refused = connect_fault(error, where=conn_params.where, secrets=conn_params.secrets)
+    if conn_params.reason is not None and number_of(error) in SOCKET and (found := conn_params.reason()):
+        error = sqlserver_driver.DriverRefused(found)
+    refused = connect_fault(error, where=conn_params.where, auth=conn_params.auth, secrets=conn_params.secrets)
     if number_of(error) not in (CANNOT_OPEN, LOGIN_FAILED) or not conn_params.database:
         return refused
     # After a start a server takes log-ins before it has recovered its databases, and says the same of these as of one
@@ -118,11 +125,11 @@ def _refusal(error: sqlserver_driver.DriverRefused, conn_params: ConnectionParam
     if number is None:
         return missing_database(conn_params.database, where=conn_params.where)
     if (may_enter, status, access) == (0, "ONLINE", "MULTI_USER"):
-        return closed_database(conn_params.database, where=conn_params.where, user=conn_params.user)
+        return closed_database(conn_params.database, where=conn_params.where, user=conn_params.user or "of the ticket")
     passing = sqlserver_driver.DriverRefused(
         f'Cannot open database "{conn_params.database}", which is {status}, {access}', number=CANNOT_OPEN
     )
-    return connect_fault(passing, where=conn_params.where, secrets=conn_params.secrets)
+    return connect_fault(passing, where=conn_params.where, auth=conn_params.auth, secrets=conn_params.secrets)
 
 
 def _standing(conn_params: ConnectionParams) -> tuple[Any, ...]:
@@ -131,8 +138,7 @@ def _standing(conn_params: ConnectionParams) -> tuple[Any, ...]:
     Raises:
         Refused
     """
-    text = conn_params.text.replace(f"Database={escape(conn_params.database)}", "Database={master}", 1)
-    connection = sqlserver_driver.connect(text, port=conn_params.port, seconds=LOGIN_SECONDS)
+    connection = _open(conn_params, conn_params.master_text)
     try:
         cursor = sqlserver_driver.execute(
             connection, STANDING.format(quote_text(conn_params.database)), timeout=LOGIN_SECONDS
@@ -142,10 +148,16 @@ def _standing(conn_params: ConnectionParams) -> tuple[Any, ...]:
         sqlserver_driver.close(connection)
 
 
-def run(connection: Any, statement: str, *, timeout: int) -> None:
-    """Run a statement whose rows, if any, nobody wants.
+def run(connection: sqlserver_driver.Connection, statement: str, *, timeout: int) -> None:
+    """Run a batch whose rows, if any, nobody wants.
 
     Raises:
         Refused
     """
-    sqlserver_driver.close(sqlserver_driver.execute(connection, statement, timeout=timeout))
+    cursor = sqlserver_driver.execute(connection, statement, timeout=timeout)
+    try:
+        # The fault of a later statement comes with its own answer.
+        while sqlserver_driver.has_next(cursor):
+            pass
+    finally:
+        sqlserver_driver.close(cursor)

@@ -1,28 +1,20 @@
-"""Microsoft's driver for SQL Server, as far as we use it: connect, run a statement, take its rows as Arrow batches.
+"""SQL Server's driver, whichever was chosen: connect, run a statement, take its rows as Arrow batches, end every wait.
 
-Belongs here: everything that touches `mssql_python`. Not here: what is asked, and what a fault means
-(errors.py).
-
-The driver comes whole from PyPI (`mssql-python` with `mssql-python-odbc`) and loads its own library by path: no
-unixODBC and no odbcinst.ini. It wants the Kerberos and libltdl libraries of the system (Debian: libgssapi-krb5-2,
-libltdl7), which most images have. Its exceptions carry no error number, so the diagnostic records are read in
-the moment between the fault and the driver's own clean-up (checked with 1.16.0, 2026-11-21; rejected: arrow-odbc,
-which needs the system's unixODBC).
+Belongs here: what both drivers need alike: the client's own ends of waits, one number for one fault. Not here: the
+libraries (drivers/), what is asked, and what a number means (errors.py).
 """
 
 from __future__ import annotations
 
-import re
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from rivet_resources import extras
 from rivet_resources.deadlines import (
     LEAST_MARGIN_SECONDS,
     Silent,
@@ -33,15 +25,19 @@ from rivet_resources.deadlines import (
     opened_lines,
     patience_seconds,
 )
+from rivet_resources.engines.sqlserver.drivers import mssql_python, odbc
+from rivet_resources.engines.sqlserver.drivers.contract import TIMEOUT_STATES, Driver, DriverFailed
 
-NATIVE = re.compile(r"\[(\w{5})\] \((-?\d+)\)")
-TIMEOUT_STATES = frozenset({"HYT00"})
+# By the word of the YAML key `driver`.
+DRIVERS: Mapping[str, Driver] = {"mssql-python": mssql_python, "odbc": odbc}
+
+TIMED_OUT = -2
 LOST = 10054
+NO_ANSWER = 10060
+# Below it, a broken line's number is the operating system's: 104 is a line that was reset, on Linux.
+SERVERS_OWN = 1000
 CLOSE_SECONDS = 10
 BROKEN_STATES = frozenset({"08S01", "08003", "08007", "08001"})
-
-# The driver hides its sockets; see `deadlines.py`.
-_lines: WeakKeyDictionary[Any, list[socket.socket]] = WeakKeyDictionary()
 
 
 class DriverRefused(Exception):
@@ -55,32 +51,55 @@ class DriverRefused(Exception):
         self.number = number
 
 
+@dataclass(eq=False)
+class Connection:
+    """One connection. Drivers hide their sockets, so copies are kept here; see `deadlines.py`."""
+
+    driver: Driver
+    own: Any  # the driver's
+    lines: list[socket.socket] = field(repr=False)
+    limit_seconds: int = 0  # of the statement that runs
+
+    @property
+    def version(self) -> str:
+        """Return the driver's name and version, for people."""
+        return self.driver.version(self.own)
+
+
+@dataclass(eq=False)
+class OpenStatement:
+    """One batch that runs, with the answers it has."""
+
+    connection: Connection
+    own: Any
+
+    @property
+    def has_rows(self) -> bool:
+        """Return whether the present answer could have rows."""
+        return self.connection.driver.has_rows(self.own)
+
+
 def load() -> Any:
-    """Import the driver with its pool switched off: a pooled connection would keep a session's settings.
-
-    Raises:
-        ExtraMissing: the driver is not installed.
-        LibraryMissing: names the missing library.
-    """
-    extras.SQLSERVER.require()
-    try:
-        import mssql_python  # driver
-    except (ImportError, OSError) as error:
-        raise extras.LibraryMissing(
-            f"SQL Server's driver cannot be loaded: {error}. It needs two libraries of the system, on Debian "
-            f"`{extras.SQLSERVER.libraries}`."
-        ) from None
-    mssql_python.pooling(enabled=False)
-    return mssql_python
+    """Load the wheel; see drivers/mssql_python.py."""
+    return mssql_python.load()
 
 
-def connect(text: str, *, port: int, seconds: int) -> Any:
+def load_odbc() -> Any:
+    """Load pyodbc; see drivers/odbc.py."""
+    return odbc.load()
+
+
+def connect(text: str, *, driver: str = "mssql-python", port: int, seconds: int) -> Connection:
     """Open one autocommit connection from a connection string, which holds the password.
 
+    Args:
+        driver: a word of `DRIVERS`.
+
     Raises:
-        Refused, LibraryMissing
+        Refused, ExtraMissing, LibraryMissing
     """
-    driver = load()
+    chosen = DRIVERS[driver]
+    chosen.load()
     with opened_lines({port}) as found:
 
         def end() -> None:
@@ -88,61 +107,39 @@ def connect(text: str, *, port: int, seconds: int) -> Any:
             hang_up(lines)
             forget(lines)
 
-        connection = _connect(driver, text, seconds, end)
-        _lines[connection] = found()
-        for line in _lines[connection]:
+        connection = Connection(chosen, _open(chosen, text, seconds, end), found())
+        for line in connection.lines:
             keep_alive(line)
     return connection
 
 
-def _connect(driver: Any, text: str, seconds: int, end: Callable[[], None]) -> Any:
+def _open(driver: Driver, text: str, seconds: int, end: Callable[[], None]) -> Any:
     try:
         with deadline(seconds + LEAST_MARGIN_SECONDS, end):
-            return driver.connect(text, autocommit=True, timeout=seconds)
+            return driver.connect(text, seconds=seconds)
     except Silent as error:
         # A server that is silent is, for whoever asks again, a line that is lost.
         raise DriverRefused(str(error), number=LOST) from None
-    except driver.Error as error:
-        raise DriverRefused(str(error)) from None
-    except (RuntimeError, ImportError, OSError) as error:
-        # The same exceptions mean a missing library of the system, for which there is a remedy, and a line that
-        # broke.
-        if "librar" in str(error).lower() or "load" in str(error).lower():
-            raise extras.LibraryMissing(f"SQL Server's driver cannot be loaded: {error}.") from None
-        raise DriverRefused(str(error)) from None
+    except DriverFailed as error:
+        refused = refusal(error)
+        # Nothing was asked yet that could have run into a limit of statements.
+        if refused.number == TIMED_OUT:
+            refused.number = NO_ANSWER
+        raise refused from None
 
 
-def execute(connection: Any, statement: str, *, timeout: int) -> Any:
+def execute(connection: Connection, statement: str, *, timeout: int) -> OpenStatement:
     """Run one statement without parameters; gives the cursor, whose rows nobody has fetched.
 
     Raises:
         Refused
     """
-    connection.timeout = timeout
-    cursor = connection.cursor()
-    records: list[tuple[str, str]] = []
-    reset = cursor._reset_cursor
-
-    def remember() -> None:
-        if cursor.hstmt is not None:
-            # Now or never: freeing the statement's handle frees its diagnostic records.
-            records.extend(_records(cursor.hstmt))
-        reset()
-
-    # The driver calls it after a fault, and then the numbers are gone.
-    cursor._reset_cursor = remember
-    try:
-        with _within_time(connection):
-            # The driver frees the handle ahead of each statement else, and this cursor has just begun.
-            cursor.execute(statement, reset_cursor=False)
-        return cursor
-    except Exception as error:
-        raise _refusal(error, records) from None
-    finally:
-        del cursor._reset_cursor
+    connection.limit_seconds = timeout
+    with _within_time(connection):
+        return OpenStatement(connection, connection.driver.execute(connection.own, statement, timeout=timeout))
 
 
-def batches(cursor: Any, rows: int) -> Iterator[pa.RecordBatch]:
+def batches(cursor: OpenStatement, rows: int) -> Iterator[pa.RecordBatch]:
     """Take the rows of a statement, so many at a time; always at least one batch, for its schema.
 
     Raises:
@@ -155,85 +152,80 @@ def batches(cursor: Any, rows: int) -> Iterator[pa.RecordBatch]:
             return
 
 
-def batch_of(cursor: Any, rows: int) -> pa.RecordBatch:
+def batch_of(cursor: OpenStatement, rows: int) -> pa.RecordBatch:
     """Take the next batch; one of fewer rows is the last.
 
     Raises:
         Refused
     """
-    try:
-        with _within_time(cursor.connection):
-            return cursor.arrow_batch(rows)
-    except Exception as error:
-        raise _refusal(error, _records(cursor.hstmt)) from None
+    with _within_time(cursor.connection):
+        return cursor.connection.driver.batch(cursor.own, rows)
 
 
-def rows_of(cursor: Any) -> list[tuple[Any, ...]]:
+def rows_of(cursor: OpenStatement) -> list[tuple[Any, ...]]:
     """Take all rows as tuples of Python values; [] of a statement without rows."""
-    if not cursor.description:
+    if not cursor.has_rows:
         return []
-    return [tuple(row.values()) for batch in batches(cursor, 10_000) for row in batch.to_pylist()]
+    found = batches(cursor, 10_000)
+    # By columns and not as dicts of rows: two columns may have one name, or none.
+    return [row for batch in found for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
-def has_next(cursor: Any) -> bool:
+def has_next(cursor: OpenStatement) -> bool:
     """Go on to the next answer of a batch, if there is one.
 
     Raises:
         Refused
     """
-    try:
-        with _within_time(cursor.connection):
-            return bool(cursor.nextset())
-    except Exception as error:
-        raise _refusal(error, _records(cursor.hstmt)) from None
+    with _within_time(cursor.connection):
+        return cursor.connection.driver.has_next(cursor.own)
 
 
-def close(thing: Any) -> None:
+def close(thing: Connection | OpenStatement | None) -> None:
     """Close a cursor or connection; a broken one cannot be closed in good order, and nobody needs it any more."""
     if thing is None:
         return
-    lines = _lines.get(getattr(thing, "connection", thing), [])
+    connection = thing.connection if isinstance(thing, OpenStatement) else thing
     try:
-        with deadline(CLOSE_SECONDS, partial(hang_up, lines)):
-            thing.close()
+        with deadline(CLOSE_SECONDS, partial(hang_up, connection.lines)):
+            thing.own.close()
     except Exception:
         return
     finally:
-        if not hasattr(thing, "connection"):
+        if thing is connection:
             # Of a connection only: its cursors end long before its sockets do.
-            forget(_lines.pop(thing, []))
+            forget(connection.lines)
+            connection.lines = []
 
 
-def _within_time(connection: Any) -> AbstractContextManager[None]:
+@contextmanager
+def _within_time(connection: Connection) -> Iterator[None]:
     """End what waits in the block when it takes longer than the driver's own timeout and a margin.
 
     The driver asks the server to stop when the timeout is over, and then waits for its answer without end.
+
+    Raises:
+        Refused: the block's fault, by its number.
     """
-    return deadline(patience_seconds(connection.timeout), partial(hang_up, _lines.get(connection, [])))
-
-
-def _records(statement_handle: Any) -> list[tuple[str, str]]:
-    from mssql_python import ddbc_bindings  # driver
-
     try:
-        return list(vars(ddbc_bindings)["DDBCSQLGetAllDiagRecords"](statement_handle))
-    except Exception:
-        # The numbers are a refinement: texts decide without them.
-        return []
+        with deadline(patience_seconds(connection.limit_seconds), partial(hang_up, connection.lines)):
+            yield
+    except Silent as error:
+        raise DriverRefused(str(error), number=LOST) from None
+    except DriverFailed as error:
+        raise refusal(error) from None
 
 
-def _refusal(error: Exception, records: list[tuple[str, str]]) -> DriverRefused:
+def refusal(error: DriverFailed) -> DriverRefused:
     """Return the first record that names an error of the server, else what its SQLSTATE means."""
-    if isinstance(error, Silent):
-        return DriverRefused(str(error), number=LOST)
-    found = [(match[1], int(match[2]), text) for head, text in records if (match := NATIVE.match(head))]
     # Records of 01xxx are messages, and 5701, 5703 say which database and language are now in use.
-    for state, number, text in found:
-        if number > 0 and not state.startswith("01"):
-            return DriverRefused(text, number=LOST if state in BROKEN_STATES and number < 50 else number)
-    for state, _, text in found:
-        if state in TIMEOUT_STATES:
-            return DriverRefused(text, number=-2)
-        if state in BROKEN_STATES:
-            return DriverRefused(text, number=LOST)
+    for record in error.records:
+        if record.number > 0 and not record.state.startswith("01"):
+            is_lost = record.state in BROKEN_STATES and record.number < SERVERS_OWN
+            return DriverRefused(record.text, number=LOST if is_lost else record.number)
+    for record in error.records:
+        if record.state in TIMEOUT_STATES:
+            return DriverRefused(record.text, number=TIMED_OUT)
+        if record.state in BROKEN_STATES:
+            return DriverRefused(record.text, number=LOST)
     return DriverRefused(str(error))

@@ -57,6 +57,11 @@ TEXTS: Sequence[tuple[str, int]] = (
     ("server is in single user mode", 18461),
     ("login failed due to timeout", 17197),
     ("login failed", LOGIN_FAILED),
+    # No ticket, or none for this server: Microsoft's drivers, then MIT Kerberos.
+    ("sspi provider", LOGIN_FAILED),
+    ("kerberos credentials", LOGIN_FAILED),
+    ("krb5", LOGIN_FAILED),
+    ("gssapi", LOGIN_FAILED),
     ("not ready to accept new client connections", 17187),
     ("user connections has already been reached", 17809),
     ("service has been paused", 17142),
@@ -102,7 +107,7 @@ def number_of(error: BaseException) -> int:
 
 def clean(text: object, *, secrets: Sequence[str] = ()) -> str:
     """Make a driver's message safe to show: no secret, no value of a row, no control bytes, one line."""
-    words = re.sub(r"\[(?:Microsoft|SQL Server|ODBC Driver[^\]]*)\]", "", str(text))
+    words = re.sub(r"\[(?:Microsoft|SQL Server|ODBC Driver[^\]]*|FreeTDS|unixODBC|Driver Manager)\]", "", str(text))
     words = re.sub(r"^.*?DDBC Error:\s*", "", words, flags=re.DOTALL)
     # Rows show through conversion faults and duplicate keys only; names of objects stay.
     words = re.sub(r"(?i)(value|key value is|truncated value:)\s*(?:'(?:[^']|'')*'|\((?:[^)]*)\))", r"\1 …", words)
@@ -137,10 +142,14 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     return faults.for_good(doing, said)
 
 
-def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = ()) -> RivetError:
+def connect_fault(
+    error: BaseException, *, where: str, auth: str = "password", secrets: Sequence[str] = ()
+) -> RivetError:
     """Turn a refused connection into ours: whatever does not say that it is for good may pass.
 
-    `where` is host and port, which are no secret.
+    Args:
+        where: host and port, which are no secret.
+        auth: how the connection signs in, as the YAML key has it.
     """
     number = number_of(error)
     said = clean(error, secrets=secrets)
@@ -149,10 +158,18 @@ def connect_fault(error: BaseException, *, where: str, secrets: Sequence[str] = 
     if line is not None:
         return faults.unsafe_line("SQL Server", where, said, line)
     if number in AUTH:
-        return faults.login_refused("SQL Server", where, said)
+        return ticket_refused(where, said) if auth == "kerberos" else faults.login_refused("SQL Server", where, said)
     if number in SOCKET:
         return faults.unreachable("SQL Server", where, said)
     return fault(error, doing=f"connecting to SQL Server at {where}", secrets=secrets)
+
+
+def ticket_refused(where: str, said: str) -> SourceAuth:
+    """Return the error that the ticket of this process is missing, has expired or is nobody's there."""
+    return SourceAuth(
+        f"SQL Server at {where} refused the Kerberos ticket: {said}. Look with `klist` for a valid ticket, get one "
+        f"with `kinit`, and connect by the name that the server's SPN has (MSSQLSvc/host:port)."
+    )
 
 
 def missing_database(name: str, *, where: str) -> SourceMissing:

@@ -44,6 +44,7 @@ def examine(
     catalog: Catalog,
     conn_params: ConnectionParams,
     *,
+    driver: str,
     is_replica: bool,
     allows_snapshot: bool,
     schema: str,
@@ -53,6 +54,7 @@ def examine(
     """Judge the server by a few short statements.
 
     Args:
+        driver: that this connection uses, with its version.
         is_replica: a readable secondary answers.
         allows_snapshot: of the database, SNAPSHOT isolation.
         schema: where a table without one is looked for.
@@ -61,6 +63,7 @@ def examine(
     server = _one(catalog, SERVER) or ("0", 0, "", "")
     return (
         _version(server),
+        Finding("driver", "ok", driver),
         _line(catalog, conn_params),
         *_gateway(server),
         _secondary(is_replica),

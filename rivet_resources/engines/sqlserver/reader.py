@@ -92,6 +92,9 @@ class Reader:
         Raises:
             SourceLost: it is gone, and pages were read in it.
         """
+        # The statement that took too long was one that pins the session.
+        if self._connection is None:
+            return
         try:
             standing = driver.execute(
                 self._connection, "SELECT @@TRANCOUNT", timeout=self.conn_params.statement_timeout_s

@@ -170,6 +170,7 @@ class SqlServerSession:
         return sqlserver_examine.examine(
             self,
             self.conn_params,
+            driver=self._connection.version,
             is_replica=self.is_replica,
             allows_snapshot=self._allows_snapshot,
             schema=self._schema,

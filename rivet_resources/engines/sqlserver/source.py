@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.engine_facts import EngineFacts
@@ -35,10 +37,12 @@ from rivet_resources.engines.sqlserver import (
 from rivet_resources.engines.sqlserver import (
     sql as sqlserver_sql,
 )
-from rivet_resources.engines.sqlserver.connect import ConnectionParams, escape
+from rivet_resources.engines.sqlserver.connect import ConnectionParams
+from rivet_resources.engines.sqlserver.drivers import freetds_reason, odbc, strings
+from rivet_resources.engines.sqlserver.drivers.odbc_drivers import OdbcDriver, named, newest
 from rivet_resources.engines.sqlserver.facts import FACTS
-from rivet_resources.errors import ConfigError
-from rivet_resources.extras import SQLSERVER
+from rivet_resources.errors import ConfigError, ExtraMissing
+from rivet_resources.extras import SQLSERVER, SQLSERVER_ODBC, Extra, LibraryMissing
 
 if TYPE_CHECKING:
     from rivet_resources.contracts.change_log import Capture, Log
@@ -56,6 +60,45 @@ class SqlServer(Server):
     application_intent: Literal["read_write", "read_only"] = Field(
         default="read_write", description="read_only: a readable secondary of the availability group answers"
     )
+
+    driver: Literal["mssql-python", "odbc"] = Field(
+        default="mssql-python",
+        description="odbc: pyodbc with an ODBC driver of this machine, for Kerberos and a `ca_file`",
+    )
+    odbc_driver: str | None = Field(
+        default=None,
+        description="its name for the driver manager, or FreeTDS; default: Microsoft's newest that is installed",
+    )
+    auth: Literal["password", "kerberos"] = Field(
+        default="password", description="kerberos: the ticket of this process signs in; needs driver: odbc"
+    )
+
+    @property
+    def extra(self) -> Extra:
+        """Return what brings the chosen driver."""
+        return SQLSERVER_ODBC if self.driver == "odbc" else SQLSERVER
+
+    @property
+    def needed_fields(self) -> tuple[str, ...]:
+        """Return the fields that go together; a ticket has its own user."""
+        return ("host", "database") if self.auth == "kerberos" else super().needed_fields
+
+    @model_validator(mode="after")
+    def _keys_of_the_driver(self) -> Self:
+        """Refuse keys that the chosen driver, or the way to sign in, has no use for.
+
+        Raises:
+            ValueError
+        """
+        for key, is_set in (("odbc_driver", self.odbc_driver is not None), ("auth", self.auth == "kerberos")):
+            if is_set and self.driver != "odbc":
+                raise ValueError(f"sets {key} without driver: odbc; add that key, or remove {key}")
+        if self.odbc_driver is not None:
+            named(self.odbc_driver)
+        signs_in = [name for name in ("user", "password", "password_env") if getattr(self, name) is not None]
+        if self.auth == "kerberos" and signs_in:
+            raise ValueError(f"sets {', '.join(signs_in)} beside auth: kerberos, whose ticket has a user; keep one")
+        return self
 
     # --- what a Source does ----------------------------------------------------------------------
 
@@ -132,23 +175,23 @@ class SqlServer(Server):
             ExtraMissing: the driver is not installed.
             ConfigError: a variable or file is missing, the URL cannot be read, or the line would be unprotected.
         """
-        SQLSERVER.require()
+        self.extra.require()
         found = address(self, schemes=SCHEMES, default_port=DEFAULT_PORT, example=EXAMPLE)
         require_protected(self.tls, [found.host])
+        if self.auth == "kerberos" and (found.user or found.password):
+            raise ConfigError(
+                f"`{self.url_key()}` of the source holds a user or password beside `auth: kerberos`, whose ticket "
+                f"has a user. Keep one."
+            )
         is_read_only = self._is_read_only(found)
-        parts = {
-            # Of a bare name the driver may try shared memory and named pipes first, on Windows.
-            "Server": f"tcp:{found.host},{found.port}",
-            "Database": found.database,
-            "UID": found.user,
-            "PWD": found.password or "",
-            **self._transport(),
-            "ApplicationIntent": "ReadOnly" if is_read_only else "ReadWrite",
-            # Retries are ours, and counted.
-            "ConnectRetryCount": "0",
-        }
+        chosen = self._odbc_driver() if self.driver == "odbc" else None
+        line = strings.WantedLine(
+            found, self.tls, is_read_only, is_kerberos=self.auth == "kerberos", odbc_driver=chosen
+        )
+        tells_no_reason = chosen is not None and chosen.kind == "freetds"
         return ConnectionParams(
-            text=";".join(f"{key}={escape(value)}" for key, value in parts.items() if value),
+            text=self._text(line),
+            master_text=self._text(replace(line, address=replace(found, database="master"))),
             where=found.where,
             port=found.port,
             user=found.user,
@@ -159,6 +202,9 @@ class SqlServer(Server):
             secrets=self.secret_texts(),
             tls_mode=self.tls.mode if self.tls else "",
             database=found.database,
+            driver=self.driver,
+            auth=self.auth,
+            reason=partial(freetds_reason.reason, line) if tells_no_reason else None,
         )
 
     def _is_read_only(self, found: Address) -> bool:
@@ -166,21 +212,35 @@ class SqlServer(Server):
         asked = {key.lower(): value.lower() for key, value in found.options.items()}
         return self.application_intent == "read_only" or asked.get("applicationintent") == "readonly"
 
-    def _transport(self) -> dict[str, str]:
-        """Return the TLS words of the connection string.
+    def _text(self, line: strings.WantedLine) -> str:
+        """Return the connection string for the chosen driver.
 
         Raises:
-            ConfigError: the driver cannot check a certificate in the way asked for.
+            ConfigError: it cannot check a certificate in the way asked for.
         """
-        if self.tls is None or self.tls.mode == "disable":
-            return {"Encrypt": "no"}
-        if self.tls.mode == "require":
-            return {"Encrypt": "yes", "TrustServerCertificate": "yes"}
-        # The driver knows the system's authorities alone; a check that it cannot do must not look as if it was
-        # done.
-        if self.tls.mode == "verify-ca" or self.tls.ca_file is not None:
-            raise ConfigError(
-                "SQL Server's driver checks certificates against the system's authorities, host name included. Use "
-                "`tls: {mode: verify-full}` without `ca_file`, and add the authority to the system's store."
+        if line.odbc_driver is None:
+            return strings.spell(strings.mssql_python(line))
+        if line.odbc_driver.kind == "freetds":
+            return strings.spell_freetds(strings.freetds(line, line.odbc_driver))
+        return strings.spell(strings.microsoft(line, line.odbc_driver))
+
+    def _odbc_driver(self) -> OdbcDriver:
+        """Return the ODBC driver of the block, or Microsoft's newest of this machine.
+
+        Raises:
+            ExtraMissing
+        """
+        if self.odbc_driver is not None:
+            return named(self.odbc_driver)
+        try:
+            found = odbc.installed()
+        except LibraryMissing as error:
+            raise ExtraMissing(str(error)) from None
+        chosen = newest(found)
+        if chosen is None:
+            raise ExtraMissing(
+                f"`driver: odbc` finds no 'ODBC Driver … for SQL Server' on this machine, which has: "
+                f"{', '.join(found) or 'none'}. Install Microsoft's package msodbcsql18, or FreeTDS "
+                f"(`{SQLSERVER_ODBC.libraries}`) and add `odbc_driver: FreeTDS` to the source."
             )
-        return {"Encrypt": "yes", "TrustServerCertificate": "no"}
+        return chosen

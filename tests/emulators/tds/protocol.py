@@ -7,7 +7,8 @@ permissions of the real one. The same tests run against a real server by RIVET_T
 Runs in a process of its own (`python -m tests.emulators.tds.protocol`): some versions of the driver hold the
 interpreter's lock while they fetch (1.16 does not), and would starve a server beside them. Belongs here: sockets,
 packets, tokens, faults on demand. Not here: types (types.py), SQL (sql.py). Source: [MS-TDS], sections 2.2.5 to 2.2.7.
-A connection that begins with `{` is one of the tests: a fault as one line of JSON.
+A connection that begins with `{` is one of the tests: a fault as one line of JSON. Given a certificate and its key,
+it protects every line whose client can, as a server does that has Force Encryption on (tls.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import re
 import select
 import socketserver
+import ssl
 import struct
 import sys
 import threading
@@ -26,14 +28,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.emulators.tds import cdc as tds_cdc
+from tests.emulators.tds import gss
 from tests.emulators.tds.database import Database
 from tests.emulators.tds.expressions import Fault
 from tests.emulators.tds.sql import Executor, Result
+from tests.emulators.tds.tls import Protected, server_context
 from tests.emulators.tds.types import DEFAULT_COLLATION, as_sent, collation_bytes, encoder, info
 
-LOGINS = {"sa": "Emulated-1", "reader": "Reading-1"}
+LOGINS = {"sa": "Emulated-1", "reader": "Reading-1", "odd": "a;b}c{d}};PWD=x e'f\"g",
+          "braced": "a}b{c}}d =e", "split": "a;b c='d\";PWD={x"}  # fmt: skip
 PACKET = 4096
 BATCH, RPC, ATTENTION, TRANSACTION, LOGIN, PRELOGIN = 1, 3, 6, 14, 16, 18
+INTEGRATED = 0x80  # of LOGIN7's second byte of options
+OFF, ON, NOT_SUPPORTED, REQUIRED = 0, 1, 2, 3  # encryption, of PRELOGIN
 MORE, FAILED, COUNTED, ATTENDED = 0x1, 0x2, 0x10, 0x20
 
 
@@ -186,7 +193,7 @@ class Connection(socketserver.BaseRequestHandler):
 
     def _answer(self, kind: int, content: bytes) -> None:
         if kind == PRELOGIN:
-            self._send(_prelogin())
+            self._prelogin(content)
         elif kind == LOGIN:
             self._login(content)
         elif kind == BATCH and self.executor is not None:
@@ -200,6 +207,15 @@ class Connection(socketserver.BaseRequestHandler):
 
     # --- log-in ----------------------------------------------------------------------------------
 
+    def _prelogin(self, content: bytes) -> None:
+        """Agree on encryption: all of the line, where there is a certificate and the client can; else none."""
+        context = self.server.tls
+        if context is None or _encryption_of(content) == NOT_SUPPORTED:
+            self._send(_prelogin(NOT_SUPPORTED))
+            return
+        self._send(_prelogin(REQUIRED if _encryption_of(content) == OFF else ON))
+        self.request = Protected(self.request, context)
+
     def _login(self, content: bytes) -> None:
         def field_at(place: int, *, is_secret: bool = False) -> str:
             start, length = struct.unpack("<HH", content[place : place + 4])
@@ -209,11 +225,15 @@ class Connection(socketserver.BaseRequestHandler):
             return raw.decode("utf-16le")
 
         user, password, name = field_at(40), field_at(44, is_secret=True), field_at(68)
+        answer = b""
+        start, length = struct.unpack("<HH", content[78:82])
+        if content[25] & INTEGRATED:
+            user, answer = self._by_ticket(content[start : start + length])
         demand = self.server.faults.strike(f"LOGIN {user}")
         if demand is not None and demand.number:
             self._send(error(demand.number, demand.text) + done(FAILED))
             raise Closed
-        if LOGINS.get(user) != password:
+        if not answer and LOGINS.get(user) != password:
             self._send(error(18456, f"Login failed for user '{user}'.") + done(FAILED))
             raise Closed
         database = self.server.databases.get((name or "app").lower())
@@ -224,9 +244,18 @@ class Connection(socketserver.BaseRequestHandler):
         self.executor = Executor(self.server.databases, database, user)
         acknowledged = b"\x01\x74\0\0\x04" + short_text("Microsoft SQL Server") + b"\x10\0\x10\0"
         self._send(
-            environment(1, database.name, "master") + environment(7, "") + b"\xad"
+            answer + environment(1, database.name, "master") + environment(7, "") + b"\xad"
             + struct.pack("<H", len(acknowledged)) + acknowledged + environment(4, str(PACKET), str(PACKET)) + done(0)
         )  # fmt: skip
+
+    def _by_ticket(self, token: bytes) -> tuple[str, bytes]:
+        """Return whose ticket it is, and the token SSPI that answers it."""
+        try:
+            principal, answer = gss.accept(token)
+        except gss.TicketRefused as refused:
+            self._send(error(18452, f"Login failed. The login is from an untrusted domain. {refused}") + done(FAILED))
+            raise Closed from None
+        return principal, b"\xed" + struct.pack("<H", len(answer)) + answer
 
     # --- batches ---------------------------------------------------------------------------------
 
@@ -283,9 +312,20 @@ class Connection(socketserver.BaseRequestHandler):
         return False
 
 
-def _prelogin() -> bytes:
-    """Answer PRELOGIN: version, no encryption, no instance, thread, no MARS."""
-    options: list[tuple[int, bytes]] = [(0, b"\x10\0\x10\0\0\0"), (1, b"\x02"), (2, b"\0"), (3, b""), (4, b"\0")]
+def _encryption_of(content: bytes) -> int:
+    """Return what a client's PRELOGIN says of encryption."""
+    place = 0
+    while content[place] != 0xFF:
+        token, start, length = struct.unpack(">BHH", content[place : place + 5])
+        if token == 1 and length:
+            return content[start]
+        place += 5
+    return NOT_SUPPORTED
+
+
+def _prelogin(encryption: int) -> bytes:
+    """Answer PRELOGIN: version, encryption, no instance, thread, no MARS."""
+    options = [(0, b"\x10\0\x10\0\0\0"), (1, bytes([encryption])), (2, b"\0"), (3, b""), (4, b"\0")]
     head, body = b"", b""
     for token, value in options:
         head += struct.pack(">BHH", token, 5 * len(options) + 1 + len(body), len(value))
@@ -300,7 +340,8 @@ class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
         self.databases: dict[str, Database] = {"app": Database("app"), "master": Database("master")}
         self.faults = Faults()
         super().__init__(("127.0.0.1", 0), Connection)
@@ -312,8 +353,8 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 def main() -> None:
-    """Serve until standard input ends; the first line printed is the port."""
-    server = Server()
+    """Serve until standard input ends; the first line printed is the port. Arguments: a certificate and its key."""
+    server = Server(server_context(*sys.argv[1:]) if sys.argv[1:] else None)
     print(server.server_address[1], flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdin.read()

@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rivet_resources.engines.sqlserver import driver
-from rivet_resources.engines.sqlserver.connect import escape
+from rivet_resources.engines.sqlserver.drivers import odbc
+from rivet_resources.engines.sqlserver.drivers.strings import escape
 
 REAL = "RIVET_TEST_SQLSERVER_URL"
 PASSWORD = "Emulated-1"
@@ -48,9 +49,21 @@ def serve() -> Iterator[str]:
     if not is_emulated():
         yield os.environ[REAL]
         return
+    with emulate() as url:
+        yield url
+
+
+@contextmanager
+def emulate(*certificate: str, environment: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Serve the emulator; with the files of a certificate and its key it protects its lines.
+
+    Args:
+        environment: more variables, such as those that lead to a keytab.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.emulators.tds.protocol"],
+        [sys.executable, "-m", "tests.emulators.tds.protocol", *certificate],
         cwd=Path(__file__).parents[3],
+        env={**os.environ, **(environment or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -64,6 +77,18 @@ def serve() -> Iterator[str]:
         process.stdin.close()
         process.stdout.close()
         process.wait(timeout=20)
+
+
+# --- the second driver ---------------------------------------------------------------------------
+
+
+def missing_odbc() -> str:
+    """Return what `driver: odbc` with FreeTDS lacks, '' when it is there."""
+    try:
+        names = odbc.installed()
+    except Exception as error:
+        return f"pyodbc does not load: {error}"
+    return "" if "FreeTDS" in names else "no ODBC driver FreeTDS: apt-get install unixodbc tdsodbc"
 
 
 # --- statements ----------------------------------------------------------------------------------

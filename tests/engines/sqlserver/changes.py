@@ -15,10 +15,9 @@ from typing import Any
 from rivet_resources.contracts.change_log import Capture, Changes, Commit, Position
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.engines.sqlserver.log.log import SqlServerLog
-from rivet_resources.engines.sqlserver.source import SqlServer
 from rivet_resources.errors import LogBusy
 from tests.emulators.tds import server as tds
-from tests.engines.sqlserver.reads import EAGER, rules
+from tests.engines.sqlserver.reads import EAGER, rules, source
 
 ENABLE = "EXEC sys.sp_cdc_enable_db"
 ORDERS = (
@@ -75,7 +74,7 @@ def capture(*tables: str, export: str = "orders", **settings: Any) -> Capture:
 @contextmanager
 def opened(url: str, *tables: str, speed: Pace = EAGER, **settings: Any) -> Iterator[SqlServerLog]:
     """Open a log."""
-    with SqlServer(url=url).open_log(capture(*tables, **settings), application="test", pace=speed) as log:
+    with source(url).open_log(capture(*tables, **settings), application="test", pace=speed) as log:
         assert isinstance(log, SqlServerLog)
         yield log
 

@@ -15,6 +15,12 @@ from rivet_resources.engines.sqlserver.session import SqlServerSession, open_ses
 from rivet_resources.engines.sqlserver.source import SqlServer
 
 READERS = ("cursor", "keyset")
+# Driver → the keys of its source.
+DRIVERS: Mapping[str, Mapping[str, Any]] = {
+    "mssql-python": {},
+    "freetds": {"driver": "odbc", "odbc_driver": "FreeTDS"},
+}
+chosen = "mssql-python"  # by the fixture `driver`
 EAGER = pace(Tuning(profile="fast", retry_backoff_ms=1, max_retries=2, statement_timeout_s=30), None)
 
 
@@ -25,10 +31,15 @@ def rules(**settings: Any) -> TypeRules:
     return TypeRules(columns=made, **settings)
 
 
+def source(url: str, **keys: Any) -> SqlServer:
+    """Make a source that reads by the chosen driver."""
+    return SqlServer(url=url, **{**DRIVERS[chosen], **keys})
+
+
 @contextmanager
 def session(url: str, *, snapshot: bool = True) -> Iterator[SqlServerSession]:
     """Open a planning session on a URL."""
-    opened = open_session(SqlServer(url=url).conn_params("test", EAGER), snapshot=snapshot)
+    opened = open_session(source(url).conn_params("test", EAGER), snapshot=snapshot)
     try:
         yield opened
     finally:
@@ -55,9 +66,7 @@ def pages(
     wait: Callable[[int], None] = lambda rows: None,
 ) -> Iterator[Page]:
     """Read a chunk as a task does."""
-    yield from SqlServer(url=url).pages(
-        chunk, relation.columns, snapshot=None, application="test", pace=speed, wait=wait
-    )
+    yield from source(url).pages(chunk, relation.columns, snapshot=None, application="test", pace=speed, wait=wait)
 
 
 def read(url: str, table: str, *, reader: str = "keyset", speed: Pace = EAGER, **settings: Any) -> pa.Table:

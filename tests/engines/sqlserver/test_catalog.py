@@ -16,6 +16,7 @@ from rivet_resources.errors import (
 from tests.emulators.tds import server as tds
 from tests.engines.sqlserver.reads import column, describe, rules, session
 
+pytestmark = pytest.mark.usefixtures("driver")
 emulated = pytest.mark.skipif(not tds.is_emulated(), reason="needs the emulator's second login")
 
 

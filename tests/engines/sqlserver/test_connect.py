@@ -9,11 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from rivet_resources.contracts.settings import Tls
+from rivet_resources.engines.sqlserver import connect as sqlserver_connect
 from rivet_resources.engines.sqlserver.connect import connect
 from rivet_resources.engines.sqlserver.source import SqlServer
-from rivet_resources.errors import ConfigError, SourceAuth, SourceLost, SourceMissing, SourceUnreachable
+from rivet_resources.errors import ConfigError, RivetError, SourceAuth, SourceLost, SourceMissing, SourceUnreachable
 from tests.emulators.tds import server as tds
-from tests.engines.sqlserver.reads import EAGER, session
+from tests.engines.sqlserver.reads import EAGER, session, source
 
 emulated = pytest.mark.skipif(not tds.is_emulated(), reason="a real server fails at no one's demand")
 FIELDS = {"host": "127.0.0.1", "user": "sa", "database": "app", "password": "x"}
@@ -81,12 +82,14 @@ def test_an_unknown_key_is_refused():
         SqlServer(**FIELDS, instance="x")
 
 
+@pytest.mark.usefixtures("driver")
 def test_nobody_listening_is_said_at_once(sqlserver_url: str):
     """A wrong port fails on the first try, naming host and port."""
     with pytest.raises(SourceUnreachable, match=r"127\.0\.0\.1:9 "), session("mssql://sa:x@127.0.0.1:9/app"):
         pass
 
 
+@pytest.mark.usefixtures("driver")
 def test_a_wrong_password_is_said_without_showing_it(sqlserver_url: str):
     """The log-in's refusal names the place, never the password."""
     wrong = sqlserver_url.replace(tds.PASSWORD, "Wrong-word-1")
@@ -102,6 +105,7 @@ def in_database(sqlserver_url: str) -> Callable[[str], str]:
     return lambda name: urlunsplit(urlsplit(sqlserver_url)._replace(path=f"/{quote(name)}"))
 
 
+@pytest.mark.usefixtures("driver")
 def test_a_database_that_is_not_there_is_said_at_once(in_database: Callable[[str], str]):
     """The server's words are those of a database that is not up yet; it is asked which of the two it is."""
     with pytest.raises(SourceMissing, match='no database "no\'where"') as missing, session(in_database("no'where")):
@@ -111,6 +115,7 @@ def test_a_database_that_is_not_there_is_said_at_once(in_database: Callable[[str
 
 
 @emulated
+@pytest.mark.usefixtures("driver")
 def test_a_database_that_does_not_take_the_login_is_said_at_once(sqlserver_url: str):
     """It is open, and the login has no user in it: nothing that passes."""
     url = f"{tds.create_database(sqlserver_url)}_closed"
@@ -121,6 +126,7 @@ def test_a_database_that_does_not_take_the_login_is_said_at_once(sqlserver_url: 
 
 
 @emulated
+@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize(
     ("number", "text", "times"),
     [
@@ -134,7 +140,7 @@ def test_a_database_that_cannot_be_opened_yet_may_pass(sqlserver_url: str, numbe
     tds.fault(sqlserver_url, match="LOGIN sa", number=number, text=text, times=times)
     try:
         with pytest.raises(SourceLost) as lost:
-            connect(SqlServer(url=sqlserver_url).conn_params("test", EAGER))
+            connect(source(sqlserver_url).conn_params("test", EAGER))
     finally:
         tds.forget(sqlserver_url)
 
@@ -142,6 +148,7 @@ def test_a_database_that_cannot_be_opened_yet_may_pass(sqlserver_url: str, numbe
 
 
 @emulated
+@pytest.mark.usefixtures("driver")
 def test_a_server_that_is_busy_is_lost_and_not_refused(sqlserver_url: str):
     """Azure's transient answers to a log-in ask to come back later, ten seconds on top."""
     text = "Database 'app' on server 'x' is not currently available. Please retry the connection later."
@@ -154,6 +161,7 @@ def test_a_server_that_is_busy_is_lost_and_not_refused(sqlserver_url: str):
 
 
 @emulated
+@pytest.mark.usefixtures("driver")
 def test_every_session_is_pinned_before_it_asks_anything(fresh_sqlserver: str):
     """Date order, lock timeout and our own mark are set in the first batch."""
     tds.forget(fresh_sqlserver)
@@ -163,3 +171,13 @@ def test_every_session_is_pinned_before_it_asks_anything(fresh_sqlserver: str):
     assert all(
         word in pinned for word in ("SET XACT_ABORT OFF", "SET LOCK_TIMEOUT -1", "SET CONTEXT_INFO 0x72697665743a")
     )
+
+
+@emulated
+@pytest.mark.usefixtures("driver")
+def test_setting_that_is_refused_late_refuses_the_session(sqlserver_url: str, monkeypatch: pytest.MonkeyPatch):
+    """The fault of a later setting comes behind the others' answers; a session pinned in part is not used."""
+    settings = ("SET DATEFORMAT ymd", "SELECT 1 AS n", "SELECT n FROM nowhere")
+    monkeypatch.setattr(sqlserver_connect, "PINNED", settings)
+    with pytest.raises(RivetError, match="pinning the session"), session(sqlserver_url):
+        pass

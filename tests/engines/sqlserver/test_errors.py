@@ -42,6 +42,7 @@ def test_a_number_decides_the_class_and_the_pause(number, kind, extra):
 
 
 @emulated
+@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize(("number", "kind", "extra"), [row for row in CLASSES if row[0] > 0])
 def test_a_number_arrives_through_the_driver(sqlserver_url: str, number, kind, extra):
     """The driver's own exceptions carry no number; ours does, over the wire."""

@@ -27,7 +27,7 @@ from tests.engines.sqlserver.changes import (
 from tests.engines.sqlserver.reads import column, describe, read
 from tests.engines.sqlserver.test_types import CASES
 
-pytestmark = pytest.mark.wide
+pytestmark = [pytest.mark.wide, pytest.mark.usefixtures("driver")]
 
 emulated = pytest.mark.skipif(not tds.is_emulated(), reason="a real server's log does nothing at a test's demand")
 LINES = "CREATE TABLE lines (id int NOT NULL PRIMARY KEY, name nvarchar(40) NULL)"

@@ -10,6 +10,7 @@ from rivet_resources.errors import SourceLost, StatementTimeout
 from tests.emulators.tds import server as tds
 from tests.engines.sqlserver.reads import chunk_for, column, describe, pages, read, rules, session, small_pages
 
+pytestmark = pytest.mark.usefixtures("driver")
 emulated = pytest.mark.skipif(not tds.is_emulated(), reason="a real server fails at no one's demand")
 
 # Key type, expression over `value` (1 to 60) that makes it.

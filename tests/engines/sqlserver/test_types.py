@@ -14,7 +14,7 @@ from rivet_resources.errors import ValueDoesNotFit
 from tests.emulators.tds import server as tds
 from tests.engines.sqlserver.reads import READERS, column, describe, read
 
-pytestmark = pytest.mark.wide
+pytestmark = [pytest.mark.wide, pytest.mark.usefixtures("driver")]
 
 # Type, literal as it is inserted, the value that is read.
 CASES = [

@@ -118,9 +118,9 @@ class Asking:
         return found
 
 
-def _answers(cursor: Any) -> Iterator[Rows | None]:
+def _answers(cursor: driver.OpenStatement) -> Iterator[Rows | None]:
     """Take each answer of a batch; None of one that can have no rows, such as a DECLARE's."""
     while True:
-        yield driver.rows_of(cursor) if cursor.description else None
+        yield driver.rows_of(cursor) if cursor.has_rows else None
         if not driver.has_next(cursor):
             return
