@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rivet_assets.modes.by_value import ask_partitions, unknown_partition, window_keys
+from rivet_resources.commit.manifest import manifest_paths, read_manifests
+from rivet_resources.commit.supersede import time_of_path
+from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.rows.value_windows import BESIDE, beside_time, partition_of_window
 from rivet_resources.errors import ConfigError
 
@@ -45,14 +48,33 @@ def choose_exports(config: RivetConfig, names: Sequence[str], partitions: Sequen
 def keys_of(config: RivetConfig, export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
     """Return the keys of the windows that these mean: of a range `A...B` all, else the key of any window, as it is.
 
+    A time alone, of an export with values beside times, means what is published of it, also of values that are gone.
+
     Raises:
         ConfigError: a range has an end that is no window of the export.
     """
     ranges = [text for text in partitions if RANGE in text]
+    alone = [key for text in partitions if RANGE not in text for key in _published(export, text)]
     within = due(config, export, ranges) if ranges else None
     if within is None:  # keys of other modes may hold anything
-        return window_keys(export, partitions)
-    return window_keys(export, [*(text for text in partitions if RANGE not in text), *within])
+        return window_keys(export, [*alone, *ranges])
+    return window_keys(export, [*alone, *within])
+
+
+def _published(export: Export, asked: str) -> list[str]:
+    """Return what a key means: itself, or of a time alone, beside values, the windows that are published of it.
+
+    Raises:
+        DestinationError, ManifestUnreadable
+    """
+    root = export.destination.root(export.name)
+    if not export.has_two_dimensions or BESIDE in asked or not root.keeps_manifests:
+        return [asked]
+    (of_day,) = {key.partition(BESIDE)[0] for key in window_keys(export, [f"{asked}{BESIDE}x"])}
+    name = Window(of_day).file_name.removesuffix(".json")
+    paths = tuple(path for path in manifest_paths(root) if time_of_path(path) == name)
+    # Nothing: whoever asked is told that there is no such window.
+    return [each.window for each in read_manifests(root, paths)] or [asked]
 
 
 def due(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -> list[str] | None:

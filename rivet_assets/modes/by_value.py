@@ -83,6 +83,9 @@ def window_keys(export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
         if not export.has_values:
             return of_day(each)
         day, found, value = each.rpartition(BESIDE) if export.has_days else ("", "", each)
+        # A time alone stays one: it is no window of values beside times.
+        if export.has_days and not found:
+            return of_day(each)
         named = value if value.startswith(head) else window_key(column, value)
         return f"{of_day(day)}{found}{named}" if found else named
 

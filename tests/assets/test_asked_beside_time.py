@@ -416,6 +416,22 @@ def test_window_of_a_value_that_is_gone_is_repaired_all_the_same(shop):
     assert ALL | {"2026-01-03|region=us": [4, 9]} == shop.windows
 
 
+@pytest.mark.parametrize("kind", [DAYS, SNAPSHOTS], ids=["days", "snapshots"])
+def test_time_alone_means_all_that_is_published_of_it(shop, kind):
+    """In validate, reconcile and repair, as in run; values that are gone are published, too."""
+    shop.run(kind, *(["2026-01-01...2026-01-02"] if kind is DAYS else []))
+    shop.sql("DELETE FROM region WHERE code = 'us'")
+    config, day = shop.config(kind), "2026-01-02" if kind is DAYS else TODAY
+    export, head = config.export("orders"), "" if kind is DAYS else "snapshot="
+    both = (f"{head}{day}|region=eu", f"{head}{day}|region=us")
+    with closing(state_of(config)) as state:
+        (files,) = validate_export(export, ValidationScope("full", keys_of(config, export, [day])), state=state)
+
+    assert both == keys_of(config, export, [day]) == keys_of(config, export, [f"{head}{day}"])
+    assert (f"{head}2026-01-09",) == keys_of(config, export, ["2026-01-09"])
+    assert not files.flaws
+
+
 # --- Dagster -------------------------------------------------------------------------------------
 
 
