@@ -413,6 +413,11 @@ class Export(Settings):
         return None
 
     @property
+    def is_first_snapshot_assumed(self) -> bool:
+        """Return whether nobody wrote when snapshots begin, so that Dagster shows years of days without any."""
+        return False
+
+    @property
     def window_kind(self) -> str:
         """Return of which family its windows are."""
         if self.first_snapshot is not None:

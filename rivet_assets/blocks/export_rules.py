@@ -24,7 +24,6 @@ Block = Mapping[str, Any]
 Rule = Callable[[Block, ModeFacts], Iterator[InitErrorDetails]]
 
 NAMED = re.compile(r"\{(export|table)\}.")  # in a place, with something behind it
-NOT_BESIDE_TIME = frozenset("[],")  # in values: Dagster's, of partitions of two dimensions
 # Formats of messages → the language of their schemas.
 MESSAGE_FORMATS: Mapping[str, str] = {"avro": "avro", "ndjson": "json", "protobuf": "protobuf"}
 RELATIONS = ("query", "query_file", "table")
@@ -273,7 +272,11 @@ def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
     by_value = any(inner(block, "partition_by", key) is not None for key in ("values", "query"))
     kind = str(inner(block, "destination", "type"))
     if by_value and (mode.has_windows or block.get("snapshots") is not None):
-        yield from _values_beside_time(block, "mode time_window" if mode.has_windows else "snapshots")
+        if inner(block, "partition_by", "others") == "own_window":
+            times = f"mode {mode.name}" if mode.has_windows else "snapshots"
+            # A value that comes later would find its rows of passed times in the windows of all others there.
+            message = f"with {times} cannot have others: own_window, which would hold passed rows of values that come "
+            yield refusal(code, message + "later; name the values, or write others: ignore", loc=loc)
     elif by_value and not mode.cuts:
         message = f"makes a window per value, and mode {mode.name} has windows of its own; use full, chunked or "
         yield refusal(code, message + "time_window", loc=loc)
@@ -289,26 +292,6 @@ def partitions_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:
         if PARTITION in str(inner(block, "destination", key)) and not has_folders:
             message = f"has {PARTITION}, and the export has no partition_by; add that, or remove the placeholder"
             yield refusal(code, message, loc=("destination", key))
-
-
-def _values_beside_time(block: Block, times: str) -> Iterator[InitErrorDetails]:
-    """Refuse what cannot be the second dimension of partitions: Dagster joins two lists that are known.
-
-    Args:
-        times: what makes the first one, as people write it.
-    """
-    code, loc = "RIVET_CONFIG_PARTITION_BY", ("partition_by",)
-    if inner(block, "partition_by", "query") is not None:
-        message = f"with {times} needs `values`; a query is for modes full and chunked, without snapshots"
-        yield refusal(code, message, loc=loc)
-    elif inner(block, "partition_by", "others") == "own_window":
-        message = f"with {times} cannot have others: own_window; list the values, or write others: ignore"
-        yield refusal(code, message, loc=loc)
-    values = inner(block, "partition_by", "values")
-    for value in values if isinstance(values, list | tuple) else ():
-        if NOT_BESIDE_TIME & set(str(value)):
-            message = f"value {value!r} has a sign that Dagster refuses beside a time: none of [ ] , may be in it"
-            yield refusal(code, message, loc=loc)
 
 
 def shards_fit(block: Block, mode: ModeFacts) -> Iterator[InitErrorDetails]:

@@ -47,7 +47,7 @@ class PartitionBy(Settings):
         min_length=1, description="each of its values is a window; without values, a date or timestamp: folders"
     )
     values: tuple[PartitionValue, ...] | None = Field(None, description="the values; `null` is one")
-    query: Query | None = Field(None, description="instead of values: a SELECT of one column, asked at each run")
+    query: Query | None = Field(None, description="instead of values: a SELECT of one column, asked once a run")
     others: Others = Field(
         "refuse",
         description="rows of other values: counted, and the run refused; left out; or in a window of their own",

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rivet_assets.modes.by_value import ask_partitions, unknown_partition, window_keys
-from rivet_resources.contracts.rows.value_windows import BESIDE, partition_of_window
+from rivet_resources.commit.manifest import manifest_paths, read_manifests
+from rivet_resources.commit.supersede import time_of_path
+from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.rows.value_windows import BESIDE, beside_time, partition_of_window
 from rivet_resources.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,14 +48,33 @@ def choose_exports(config: RivetConfig, names: Sequence[str], partitions: Sequen
 def keys_of(config: RivetConfig, export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
     """Return the keys of the windows that these mean: of a range `A...B` all, else the key of any window, as it is.
 
+    A time alone, of an export with values beside times, means what is published of it, also of values that are gone.
+
     Raises:
         ConfigError: a range has an end that is no window of the export.
     """
     ranges = [text for text in partitions if RANGE in text]
+    alone = [key for text in partitions if RANGE not in text for key in _published(export, text)]
     within = due(config, export, ranges) if ranges else None
     if within is None:  # keys of other modes may hold anything
-        return window_keys(export, partitions)
-    return window_keys(export, [*(text for text in partitions if RANGE not in text), *within])
+        return window_keys(export, [*alone, *ranges])
+    return window_keys(export, [*alone, *within])
+
+
+def _published(export: Export, asked: str) -> list[str]:
+    """Return what a key means: itself, or of a time alone, beside values, the windows that are published of it.
+
+    Raises:
+        DestinationError, ManifestUnreadable
+    """
+    root = export.destination.root(export.name)
+    if not export.has_two_dimensions or BESIDE in asked or not root.keeps_manifests:
+        return [asked]
+    (of_day,) = {key.partition(BESIDE)[0] for key in window_keys(export, [f"{asked}{BESIDE}x"])}
+    name = Window(of_day).file_name.removesuffix(".json")
+    paths = tuple(path for path in manifest_paths(root) if time_of_path(path) == name)
+    # Nothing: whoever asked is told that there is no such window.
+    return [each.window for each in read_manifests(root, paths)] or [asked]
 
 
 def due(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -> list[str] | None:
@@ -64,49 +86,75 @@ def due(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -
     """
     if export.has_values and not export.has_days:
         return _values(config, export, partitions)
-    from rivet_assets.modes.partitions import (  # Dagster
-        due_keys,
-        keys_within,
-        partitions_of,
-        ranges_of,
-        window_of,
-    )
-
-    definition = partitions_of(export)
-    if definition is None:
+    if not export.has_partitions:
         return None
+    from rivet_assets.modes.partitions import due_keys  # Dagster
+
+    beside = _known_values(config, export) if export.has_values else None
     if partitions is None:
-        return due_keys(export)
-    known = definition.get_partition_keys()
+        return due_keys(export, beside)
+    asked = [_ends(text) for text in partitions]
+    return _times(export, asked) if beside is None else _of_two(export, asked, beside)
+
+
+def _times(export: Export, asked: Sequence[tuple[str, str]]) -> list[str]:
+    """List the windows between these ends.
+
+    Raises:
+        ConfigError: one is no window, or a range ends before it begins.
+    """
+    from rivet_assets.modes.partitions import known_times, window_of  # Dagster
+
+    known = known_times(export)
     # A plan, and a report, name windows by their keys; of snapshots these are not their partitions.
-    partitions = [RANGE.join(map(partition_of_window, asked.split(RANGE))) for asked in partitions]
-    is_of_two = ranges_of(definition, []) is not None
-    if is_of_two:  # a time alone means all its values
-        last = known[-1].rpartition(BESIDE)[2] if known else ""
-        first = known[0].rpartition(BESIDE)[2] if known else ""
-        partitions = [RANGE.join(_whole(_ends(asked), first, last)) for asked in partitions]
-    for key in (end for asked in partitions for end in _ends(asked)):
-        if key not in known:
-            window_of(export, key)  # says which keys there are
-            raise ConfigError(f"Export {export.name} has no window {key!r} that has ended by now.")
-    if is_of_two:
-        wanted = {key for asked in partitions for key in keys_within(definition, *_ends(asked))}
-        return [key for key in map(str, known) if key in wanted]
-    return _within(known, [_ends(asked) for asked in partitions])
+    ends = [(partition_of_window(low), partition_of_window(high)) for low, high in asked]
+    for key in (end for each in ends for end in each if end not in known):
+        window_of(export, key)  # says which keys there are
+        raise ConfigError(f"Export {export.name} has no window {key!r} that has ended by now.")
+    return _within(known, ends)
 
 
-def _whole(ends: tuple[str, str], first: str, last: str) -> tuple[str, str]:
-    """Complete ends of times alone with the first and the last value."""
-    low, high = ends
-    return (
-        low if BESIDE in low else f"{low}{BESIDE}{first}",
-        high if BESIDE in high else f"{high}{BESIDE}{last}",
-    )
+def _of_two(export: Export, asked: Sequence[tuple[str, str]], beside: Sequence[str]) -> list[str]:
+    """List the windows between these ends in both dimensions, in the order of the times; a time alone means all values.
+
+    Raises:
+        ConfigError: a time or a value is none, or a range ends before it begins in either.
+    """
+    from rivet_assets.modes.partitions import known_times, window_of  # Dagster
+
+    times, wanted = known_times(export), set[str]()
+    for ends in asked:
+        (low, first), (high, last) = (_time_and_value(end, beside) for end in ends)
+        for value in (first, last):
+            if value is not None and value not in beside:
+                raise unknown_partition(export, value, beside)
+        if not beside:
+            continue
+        for time in (low, high):
+            if time not in times:
+                window_of(export, f"{time}{BESIDE}{beside[0]}")  # says which keys there are
+                raise ConfigError(f"Export {export.name} has no window {time!r} that has ended by now.")
+        values = _within(beside, [(first or beside[0], last or beside[-1])])
+        wanted |= {f"{time}{BESIDE}{value}" for time in _within(times, [(low, high)]) for value in values}
+    return [key for time in times for value in beside if (key := f"{time}{BESIDE}{value}") in wanted]
+
+
+def _time_and_value(asked: str, beside: Sequence[str]) -> tuple[str, str | None]:
+    """Take one end apart, as a partition or as the key of a window, `snapshot=2026-01-31|region=eu`."""
+    time, found, value = asked.partition(BESIDE)
+    if found and value not in beside:
+        value = beside_time(partition_of_window(value))
+    return partition_of_window(time), value if found else None
+
+
+def _known_values(config: RivetConfig, export: Export) -> list[str]:
+    """List the shards, or the values, as they are listed or as the query finds them now."""
+    return list(export.shards or ()) or ask_partitions(export, config.source_of(export)[1])
 
 
 def _values(config: RivetConfig, export: Export, partitions: Sequence[str] | None) -> list[str]:
     """List the values, or shards, to run."""
-    known = list(export.shards or ()) or ask_partitions(export, config.source_of(export)[1])
+    known = _known_values(config, export)
     if partitions is None:
         return known
     # People may also write the window's key, `region=eu`, as every report does.

@@ -297,7 +297,7 @@ def _ranges(export: Export, keys: Sequence[str], instance: dg.DagsterInstance) -
     if definition is None:
         return []
     add_partitions(export, keys, instance)
-    if (of_two := ranges_of(definition, keys)) is not None:
+    if (of_two := ranges_of(definition, keys, instance)) is not None:
         return of_two
     known = definition.get_partition_keys(dynamic_partitions_store=instance)
     places = {key: place for place, key in enumerate(known)}

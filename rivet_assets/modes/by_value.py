@@ -24,6 +24,7 @@ from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.rows.value_windows import (
     BESIDE,
     OTHERS,
+    beside_time,
     column_of_window,
     partition_of_value,
     snapshot_key,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 
 MOST_VALUES = 10_000  # of a query
+MOST_BESIDE_TIME = 1_000  # each for every time; Dagster advises at most 100,000 partitions of an asset
 MOST_NAMED = 10  # values in one message
 
 
@@ -81,6 +83,9 @@ def window_keys(export: Export, partitions: Sequence[str]) -> tuple[str, ...]:
         if not export.has_values:
             return of_day(each)
         day, found, value = each.rpartition(BESIDE) if export.has_days else ("", "", each)
+        # A time alone stays one: it is no window of values beside times.
+        if export.has_days and not found:
+            return of_day(each)
         named = value if value.startswith(head) else window_key(column, value)
         return f"{of_day(day)}{found}{named}" if found else named
 
@@ -100,8 +105,15 @@ def listed_values(export: Export, source: Source, session: Session) -> tuple[str
     return _read_values(export, str(by.query), source, session)
 
 
+def partition_names(export: Export, values: Sequence[str | None]) -> list[str]:
+    """Name the partitions of these values, as they stand alone or beside times."""
+    assert export.by_value is not None
+    names = partitions_of_values(values, export.by_value.others)
+    return [beside_time(name) for name in names] if export.has_days else names
+
+
 def ask_partitions(export: Export, source: Source) -> list[str]:
-    """Name the partitions of an export by value; a query is asked over a connection of its own.
+    """Name the partitions of an export by value, without times; a query is asked over a connection of its own.
 
     Raises:
         SourceUnreachable, SourceAuth, SourceError, ConfigError: the query cannot be asked.
@@ -109,10 +121,10 @@ def ask_partitions(export: Export, source: Source) -> list[str]:
     by = export.by_value
     assert by is not None
     if by.values is not None:
-        return partitions_of_values(by.values, by.others)
+        return partition_names(export, by.values)
     paced = pace(source.tuning, export.tuning)
     with source.session(application=f"rivet:{export.name}", pace=paced, snapshot=False) as session:
-        return partitions_of_values(listed_values(export, source, session), by.others)
+        return partition_names(export, listed_values(export, source, session))
 
 
 def unknown_partition(export: Export, key: str, known: Sequence[str]) -> ConfigError:
@@ -120,8 +132,15 @@ def unknown_partition(export: Export, key: str, known: Sequence[str]) -> ConfigE
     more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
     return ConfigError(
         f"Export {export.name} has no partition {key!r}; it has {', '.join(known[:MOST_NAMED]) or 'none'}{more}. Pass "
-        f"one of these, or see that `{'partition_by' if export.shards is None else 'shards'}` lists it."
+        f"one of these, or see that {_where_listed(export)} it."
     )
+
+
+def _where_listed(export: Export) -> str:
+    """Return what decides which values there are, as the subject of a sentence."""
+    if export.by_value is not None and export.by_value.query is not None:
+        return "the query of `partition_by` finds"
+    return f"`{'partition_by' if export.shards is None else 'shards'}` lists"
 
 
 def _read_values(export: Export, query: str, source: Source, session: Session) -> tuple[str | None, ...]:
@@ -130,6 +149,7 @@ def _read_values(export: Export, query: str, source: Source, session: Session) -
     if len(relation.columns) != 1:
         raise SourceError(f"{told} gives {len(relation.columns)} columns; write a SELECT of one.")
     found: dict[str | None, None] = {}
+    most, each = (MOST_BESIDE_TIME, "a window of each time") if export.has_days else (MOST_VALUES, "a window")
     for chunk in session.chunks(relation):
         pages = source.pages(
             chunk,
@@ -141,8 +161,8 @@ def _read_values(export: Export, query: str, source: Source, session: Session) -
         )
         for page in pages:
             found.update((canonical(cell) if cell.is_valid else None, None) for cell in page.table.column(0))
-            if len(found) > MOST_VALUES:
-                raise SourceError(f"{told} gives more than {MOST_VALUES} values; each would be a window. Select fewer.")
+            if len(found) > most:
+                raise SourceError(f"{told} gives more than {most} values; each would be {each}. Select fewer.")
     assert export.by_value is not None
     fault = fault_of(export.by_value.column, found)
     if fault:

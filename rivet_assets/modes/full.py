@@ -49,7 +49,8 @@ class Full(Export):
     )
     start: date | None = Field(
         None,
-        description="first day of snapshots; default 2020-01-01, with passed days shown as missing in Dagster",
+        description="first day of snapshots, such as the day you write this; default 2020-01-01, and Dagster shows "
+        "each day since as missing",
     )
 
     @model_validator(mode="after")
@@ -70,8 +71,17 @@ class Full(Export):
 
     @property
     def first_snapshot(self) -> date | None:
-        """Return the first day of snapshots; 2020-01-01 where none is set, for a moving start would orphan keys."""
+        """Return the first day of snapshots; 2020-01-01 where none is set."""
+        # Decision (2026-11): the file alone says where partitions begin, and `rivet check` asks for the line. To look
+        # the first published day up while definitions load was rejected: a store that is away, or is lost, would move
+        # the first partition, a backfill in flight fails when partitions change, and a location that is loaded where
+        # no secret is (`dagster definitions validate`) would have other partitions than the one that runs.
         return None if self.snapshots is None else self.start or date(2020, 1, 1)
+
+    @property
+    def is_first_snapshot_assumed(self) -> bool:
+        """Return whether snapshots have no `start`."""
+        return self.snapshots is not None and self.start is None
 
     def extract(self, planning: Planning) -> Extract:
         """Describe all rows of the window, under one snapshot where the source can give it.

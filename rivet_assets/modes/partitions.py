@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import dagster as dg
 
-from rivet_assets.blocks.partition_by import partitions_of_values
-from rivet_assets.modes.by_value import unknown_partition, value_window
+from rivet_assets.modes.by_value import partition_names, unknown_partition, value_window
 from rivet_assets.modes.full import snapshot_window
 from rivet_resources.contracts.extract import Window
 from rivet_resources.contracts.rows.value_windows import BESIDE
@@ -32,14 +31,25 @@ MONDAY = 1  # Dagster counts from Sunday, 0
 
 def partitions_of(export: Export) -> dg.PartitionsDefinition[Any] | None:
     """Return the partitions of an export: windows of time, days of snapshots, values, shards; None: it has none."""
-    if export.has_days:
-        times, beside = _days(export), _listed(export)
-        if beside is None:
-            return times
-        return dg.MultiPartitionsDefinition({DATE: times, "value" if export.shards is None else "shard": beside})
-    by, listed = export.by_value, _listed(export)
-    if by is None or listed is not None:
-        return listed
+    beside = _beside_times(export)
+    if not export.has_days:
+        return beside
+    if beside is None:
+        return _days(export)
+    return dg.MultiPartitionsDefinition({DATE: _days(export), "value" if export.shards is None else "shard": beside})
+
+
+def _beside_times(export: Export) -> dg.StaticPartitionsDefinition | dg.DynamicPartitionsDefinition | None:
+    """Return the partitions of shards or values, alone or beside times; None where there is neither."""
+    listed = _listed(export)
+    return asked_partitions(export) if listed is None else listed
+
+
+def asked_partitions(export: Export) -> dg.DynamicPartitionsDefinition | None:
+    """Return the partitions of values that a query finds, which an instance keeps; None where no query is asked."""
+    by = export.by_value
+    if by is None or by.query is None:
+        return None
     # One name per export, whatever files a location joins: two of them never write to one place.
     # With a fixed day for `{date}`: by that of today, the name would be another one tomorrow.
     uri = export.destination.on(date.min).root(export.name).uri
@@ -67,14 +77,48 @@ def _listed(export: Export) -> dg.StaticPartitionsDefinition | None:
     by = export.by_value
     if by is None or by.values is None:
         return None
-    return dg.StaticPartitionsDefinition(partitions_of_values(by.values, by.others))
+    return dg.StaticPartitionsDefinition(partition_names(export, by.values))
 
 
-def ranges_of(definition: dg.PartitionsDefinition[Any], keys: Sequence[str]) -> list[tuple[str, str]] | None:
-    """Join keys of two dimensions into ranges as Dagster means them, of one value or one time; None of others."""
+def known_keys(export: Export, instance: dg.DagsterInstance | None = None, *, at: datetime | None = None) -> list[str]:
+    """List the partitions that there are, at a moment or now, in their order; () of an export without any.
+
+    Args:
+        instance: which knows the values that a query found; None where no query is asked.
+    """
+    if not export.has_two_dimensions:
+        definition = partitions_of(export)
+        return [] if definition is None else list(_keys(definition, instance, at))
+    # Not Dagster's own list of both: it is remembered for a moment, and would lack a value that came since.
+    beside = _beside_times(export)
+    assert beside is not None
+    values = _keys(beside, instance, at)
+    return [f"{time}{BESIDE}{value}" for time in _keys(_days(export), instance, at) for value in values]
+
+
+def _keys(
+    definition: dg.PartitionsDefinition[Any], instance: dg.DagsterInstance | None, at: datetime | None
+) -> Sequence[str]:
+    return definition.get_partition_keys(current_time=at, dynamic_partitions_store=instance)
+
+
+def known_times(export: Export) -> list[str]:
+    """List the times that there may be windows of by now, whatever stands beside them."""
+    return list(_days(export).get_partition_keys())
+
+
+def ranges_of(
+    definition: dg.PartitionsDefinition[Any], keys: Sequence[str], instance: dg.DagsterInstance | None = None
+) -> list[tuple[str, str]] | None:
+    """Join keys of two dimensions into ranges as Dagster means them, of one value or one time; None of others.
+
+    Args:
+        instance: as for `known_keys`.
+    """
     if not isinstance(definition, dg.MultiPartitionsDefinition):
         return None
-    ranges = definition.subset_with_partition_keys(keys).get_partition_key_ranges(definition)
+    with dg.partition_loading_context(dynamic_partitions_store=instance):
+        ranges = definition.subset_with_partition_keys(keys).get_partition_key_ranges(definition)
     return [(each.start, each.end) for each in ranges]
 
 
@@ -93,12 +137,14 @@ def dimension_tags(export: Export, window: Window) -> dict[str, str]:
 
 
 def add_partitions(export: Export, keys: Sequence[str], instance: dg.DagsterInstance) -> list[str]:
-    """Let an instance know the values that a query found; return those that it did not know."""
-    partitions = partitions_of(export)
-    if not isinstance(partitions, dg.DynamicPartitionsDefinition):
+    """Let an instance know the values that a query found, of keys with or without times; return those new to it."""
+    partitions = asked_partitions(export)
+    if partitions is None:
         return []
     known = set(partitions.get_partition_keys(dynamic_partitions_store=instance))
-    new = [key for key in keys if key not in known]
+    # No value's own name has the sign between both.
+    values = dict.fromkeys(key.rpartition(BESIDE)[2] for key in keys)
+    new = [value for value in values if value not in known]
     if new:
         instance.add_dynamic_partitions(str(partitions.name), new)
     return new
@@ -133,29 +179,41 @@ def window_of(export: Export, key: str) -> Window:
     partitions = partitions_of(export)
     if partitions is None:
         raise ConfigError(f"Export {export.name} has mode {export.mode} and no partitions; run it without {key!r}.")
-    if isinstance(partitions, dg.MultiPartitionsDefinition):
+    if export.has_two_dimensions:
         return _window_of_two(export, key)
-    if isinstance(partitions, dg.StaticPartitionsDefinition) and key not in partitions.get_partition_keys():
-        raise unknown_partition(export, key, partitions.get_partition_keys())
-    if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
-        return value_window(export, key)
-    _require_key(export, partitions, key)
-    return _of_day(export, partitions, key)
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        _require_key(export, partitions, key)
+        return _of_day(export, partitions, key)
+    _require_listed(export, _listed(export), key)
+    return value_window(export, key)
 
 
 def _window_of_two(export: Export, key: str) -> Window:
     """Return the window of a time and a value, `2026-01-31|eu`.
 
     Raises:
-        ConfigError: the export has no such time, or no such value.
+        ConfigError: the export has no such time, or lists its values and has no such one.
     """
-    day, _, value = key.rpartition(BESIDE)
-    times, listed = _days(export), _listed(export)
-    assert listed is not None
-    if value not in listed.get_partition_keys():
-        raise unknown_partition(export, value, listed.get_partition_keys())
+    day, found, value = key.rpartition(BESIDE)
+    times = _days(export)
+    if not found:
+        raise ConfigError(
+            f"Export {export.name} has no partition {key!r}; each is of a time and a value, such as "
+            f"{times.get_first_partition_key()}{BESIDE}eu."
+        )
+    _require_listed(export, _listed(export), value)
     _require_key(export, times, day)
     return _beside(export, _of_day(export, times, day), value)
+
+
+def _require_listed(export: Export, listed: dg.StaticPartitionsDefinition | None, value: str) -> None:
+    """Refuse a value, or shard, that is not listed; what a query finds is for whoever asked it.
+
+    Raises:
+        ConfigError
+    """
+    if listed is not None and value not in listed.get_partition_keys():
+        raise unknown_partition(export, value, listed.get_partition_keys())
 
 
 def _beside(export: Export, time: Window, value: str) -> Window:
@@ -188,19 +246,31 @@ def windows_of(export: Export, keys: Sequence[str]) -> list[Window]:
     return [_of_day(export, partitions, key) for key in keys]
 
 
-def due_keys(export: Export, *, at: datetime | None = None) -> list[str]:
+def due_keys(export: Export, beside: Sequence[str] | None = None, *, at: datetime | None = None) -> list[str]:
     """Name the windows of a run without a key: the last `days_window` days, else the latest one that has ended.
 
     Of snapshots today's.
+
+    Args:
+        beside: the values, or shards, beside the times; None: as they are listed.
     """
     if not export.has_days:
         return []
-    at, beside = at or datetime.now(UTC), _listed(export)
+    at = at or datetime.now(UTC)
     is_of_today = export.first_snapshot is not None
     times = [at.astimezone(UTC).date().isoformat()] if is_of_today else _due_times(cast("TimeWindow", export), at)
-    if beside is None:
+    if not export.has_values:
         return times
-    return [f"{time}{BESIDE}{value}" for time in times for value in beside.get_partition_keys()]
+    return [f"{time}{BESIDE}{value}" for time in times for value in _values_beside(export, beside)]
+
+
+def _values_beside(export: Export, given: Sequence[str] | None) -> Sequence[str]:
+    """Return the values beside times: those that are given, else those that are listed."""
+    if given is not None:
+        return given
+    listed = _listed(export)
+    assert listed is not None, "what a query finds must be given"
+    return listed.get_partition_keys()
 
 
 def _due_times(export: TimeWindow, at: datetime) -> list[str]:
@@ -241,14 +311,18 @@ def _first(export: TimeWindow) -> datetime:
     return datetime.combine(day, time())
 
 
-def latest_window(export: Export) -> Window:
-    """Return the latest window of time that has ended, else the first one there will be."""
-    keys = due_keys(export)
-    return window_of(export, keys[-1]) if keys else first_window(cast("TimeWindow", export))
+def latest_window(export: Export, beside: Sequence[str] | None = None) -> Window:
+    """Return the latest window of time that has ended, else the first one there will be.
+
+    Args:
+        beside: as for `due_keys`.
+    """
+    keys = due_keys(export, beside)
+    return window_of(export, keys[-1]) if keys else first_window(cast("TimeWindow", export), beside)
 
 
-def first_window(export: TimeWindow) -> Window:
+def first_window(export: TimeWindow, beside: Sequence[str] | None = None) -> Window:
     """Return a window of an export none of whose windows has ended yet."""
-    start, beside = datetime.combine(export.first_day, datetime.min.time(), UTC), _listed(export)
+    start = datetime.combine(export.first_day, datetime.min.time(), UTC)
     time = Window(export.first_day.isoformat(), start, start.replace(hour=23), "")
-    return time if beside is None else _beside(export, time, beside.get_partition_keys()[0])
+    return _beside(export, time, _values_beside(export, beside)[0]) if export.has_values else time

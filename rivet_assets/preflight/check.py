@@ -29,6 +29,7 @@ from rivet_assets.preflight.facts import PreflightContext, PreflightFacts, see
 from rivet_assets.preflight.findings import findings
 from rivet_assets.preflight.judged_rules import contract_findings, contract_lines, judged_rules
 from rivet_assets.preflight.shards import join_shards, looked_at_as
+from rivet_assets.preflight.snapshots import snapshot_findings
 from rivet_assets.preflight.verdict import Judgement, judge, worst
 from rivet_assets.run.admit.admission import provenance_in
 from rivet_assets.run.admit.provenance import ForeseenRead, provenance_findings
@@ -79,10 +80,12 @@ def check_exports(config: RivetConfig, names: Sequence[str] = (), *, with_types:
         found = join_shards(_Look(config, state, with_types).all(by_source(config, ready)), ready)
         found |= {name: Checked(name, error=error) for name, error in lacking.items()}
         foreseen = provenance_findings(exports, {name: each.read for name, each in found.items()}, state)
+        now = datetime.now(UTC)
+        begun = {export.name: tuple(snapshot_findings(export, state=state, at=now)) for export in exports}
     finally:
         if state is not None:
             state.close()
-    told = [(found[export.name], foreseen.get(export.name, ())) for export in exports]
+    told = [(found[export.name], (*foreseen.get(export.name, ()), *begun[export.name])) for export in exports]
     return [replace(each, findings=(*more, *each.findings)) for each, more in told]
 
 

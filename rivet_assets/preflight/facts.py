@@ -20,7 +20,7 @@ from rivet_assets.preflight.verdict import VerdictFacts
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.extract import Extract, Window
 from rivet_resources.contracts.relation import Chunk, Relation
-from rivet_resources.contracts.rows.value_windows import partition_of_value
+from rivet_resources.contracts.rows.value_windows import beside_time, partition_of_value
 from rivet_resources.contracts.source import Session, Source
 from rivet_resources.engines.shared.paging import row_width
 
@@ -163,12 +163,15 @@ def _window(export: Export, place: PreflightContext) -> Window | None:
         return None
     if export.shards is not None and not export.has_days:  # of this one: each is looked at by itself
         return shard_window(next(iter(export.shards)))
-    if export.by_value is not None and not export.has_days:
+    first = None
+    if export.by_value is not None:
         values = listed_values(export, place.source, place.session)
-        return value_window(export, partition_of_value(next(iter(values), None)))
+        first = [beside_time(partition_of_value(next(iter(values), None)))]
+        if not export.has_days:
+            return value_window(export, first[0])
     from rivet_assets.modes.partitions import latest_window  # Dagster, over a second that other modes need not wait
 
-    return latest_window(export)
+    return latest_window(export, first)
 
 
 # --- words ---------------------------------------------------------------------------------------

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from rivet_assets.blocks.partition_by import partitions_of_values
 from rivet_assets.modes.by_shard import COLUMN
-from rivet_assets.modes.by_value import listed_values, value_window, where_outside
+from rivet_assets.modes.by_value import listed_values, partition_names, value_window, where_outside
 from rivet_assets.modes.protocol import bound_column
 from rivet_assets.run.attempt import Site, new_run_id
 from rivet_resources.commit.listing import first_paths
 from rivet_resources.commit.manifest import manifest_path, manifest_paths, read_manifests
-from rivet_resources.commit.supersede import value_of_path
+from rivet_resources.commit.supersede import time_of_path, value_of_path
 from rivet_resources.contracts.extract import Window
-from rivet_resources.contracts.rows.value_windows import value_part
+from rivet_resources.contracts.rows.value_windows import BESIDE, value_part
 from rivet_resources.contracts.settings import pace
 from rivet_resources.contracts.source import Session
 from rivet_resources.errors import OtherValues, WindowConflict
@@ -43,7 +42,7 @@ def look_at_values(site: Site, windows: Sequence[Window]) -> list[str]:
     if site.export.is_apart:
         _tell_chains_left(site)
     elif site.export.shards is not None:
-        _tell_left(site, list(site.export.shards), "`shards` lists their databases")
+        _tell_windows(site, list(site.export.shards), "`shards` lists their databases", windows)
     if by is None:
         return []
     values: Sequence[str | None] = by.values or ()
@@ -56,8 +55,9 @@ def look_at_values(site: Site, windows: Sequence[Window]) -> list[str]:
             values = listed_values(site.export, site.source, session)
             if by.others == "refuse":
                 _refuse_others(site, session, values, windows)
-    partitions = partitions_of_values(values, by.others)
-    _tell_left(site, partitions, "`partition_by` lists their values")
+    partitions = partition_names(site.export, values)
+    who = "`partition_by` lists" if by.query is None else "the query of `partition_by` finds"
+    _tell_windows(site, partitions, f"{who} their values", windows)
     return partitions
 
 
@@ -94,22 +94,38 @@ def _tell_chains_left(site: Site) -> None:
         )
 
 
-def _tell_left(site: Site, partitions: Sequence[str], listed: str) -> None:
-    """Name the windows that nothing stands for any more."""
-    left = windows_left(site, partitions)
+def _tell_windows(site: Site, partitions: Sequence[str], listed: str, windows: Sequence[Window]) -> None:
+    """Name the windows that nothing stands for any more, and the values that have none of passed times."""
+    if not site.root.keeps_manifests:
+        return
+    paths = manifest_paths(site.root)
+    left = _windows_left(site, partitions, paths)
     if left:
         more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
         site.tell(
             f"{site.export.name}: windows {', '.join(left[:MOST_NAMED])}{more} stay published, though {listed} no "
             f"more; remove their manifests below {site.root.uri}/_rivet to drop them."
         )
+    late = _values_late(site, partitions, paths, windows)
+    if late:
+        # A schedule asks for the latest times only, so nobody else would ever ask for these.
+        more = f" and {len(late) - MOST_NAMED} more" if len(late) > MOST_NAMED else ""
+        first = next((each.window.partition(BESIDE)[0] for each in read_manifests(site.root, paths[:1])), "")
+        last = min(each.partition.rpartition(BESIDE)[0] for each in windows)
+        asked = f"{first}{BESIDE}{late[0]}...{last}{BESIDE}{late[0]}"
+        site.tell(
+            f"{site.export.name}: {', '.join(late[:MOST_NAMED])}{more} came later than others, so windows of passed "
+            f"times are missing; a backfill in Dagster makes them, or `rivet run -e {site.export.name} --partition "
+            f"'{asked}'`."
+        )
 
 
 def windows_left(site: Site, partitions: Sequence[str]) -> list[str]:
     """Name the published windows of values that are none of these partitions."""
-    if not site.root.keeps_manifests:
-        return []
-    paths = manifest_paths(site.root)
+    return _windows_left(site, partitions, manifest_paths(site.root)) if site.root.keeps_manifests else []
+
+
+def _windows_left(site: Site, partitions: Sequence[str], paths: Sequence[str]) -> list[str]:
     if site.export.has_days:  # a value for all its times
         names = {value_window(site.export, each).file_name for each in partitions}
         gone = {value: path for path in paths if (value := value_of_path(path)) and value not in names}
@@ -117,6 +133,20 @@ def windows_left(site: Site, partitions: Sequence[str]) -> list[str]:
     listed = {manifest_path(value_window(site.export, each)) for each in partitions}
     strays = tuple(path for path in paths if path not in listed)
     return sorted(each.window for each in read_manifests(site.root, strays) if Window(each.window).kind == "value")
+
+
+def _values_late(site: Site, partitions: Sequence[str], paths: Sequence[str], windows: Sequence[Window]) -> list[str]:
+    """Return the values without any window, where others have one of before the run's times.
+
+    Of snapshots none: a passed day cannot be run.
+    """
+    export = site.export
+    if not export.has_two_dimensions or export.first_snapshot is not None or not windows or not paths:
+        return []
+    if not time_of_path(paths[0]) < min(time_of_path(manifest_path(each)) for each in windows):
+        return []
+    there = {value_of_path(path) for path in paths}
+    return [each for each in partitions if value_window(export, each).file_name not in there]
 
 
 def _refuse_others(site: Site, session: Session, values: Sequence[str | None], windows: Sequence[Window]) -> None:

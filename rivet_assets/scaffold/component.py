@@ -6,6 +6,8 @@ Belongs here: its text. Not here: a file for the tables of a database (`init.py`
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 TEMPLATE = """\
 # Exports of databases to files, one asset each. It runs as it is: the rows are made up. `dg check yaml` checks it.
 # Every key: `rivet schema config`, or the docs tab of `dg docs`. For the tables of a database of yours:
@@ -30,6 +32,8 @@ attributes:
       # mode: time_window # a partition per day, which backfills replace
       # time_column: created_at
       # start: 2026-01-01
+      # snapshots: daily # of mode full: each day's copy stays, as a partition of its own
+      # start: {today} # the first day; without it Dagster shows years of days that nobody can export
       # schedule: "0 3 * * *"
 
   # translation: {{key_prefix: raw, group_name: lake, owners: ["team:data"]}}
@@ -38,4 +42,4 @@ attributes:
 
 def template(name: str) -> str:
     """Return the text of a component file with one export of this name."""
-    return TEMPLATE.format(name=name)
+    return TEMPLATE.format(name=name, today=datetime.now(UTC).date())

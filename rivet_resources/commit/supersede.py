@@ -346,6 +346,12 @@ def value_of_path(path: str) -> str:
     return path.rpartition("/")[2].partition(BESIDE_IN_PATHS)[2]
 
 
+def time_of_path(path: str) -> str:
+    """Return which time the manifest of a window of a time and a value is of, as its name spells it; '' of others."""
+    time, found, _ = path.rpartition("/")[2].partition(BESIDE_IN_PATHS)
+    return time if found else ""
+
+
 def _column_of_path(path: str) -> str:
     """Return the column whose value a window of a value, or of a time and a value, is of; '' of a time alone."""
     name = path.rpartition("/")[2]

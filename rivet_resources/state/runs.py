@@ -19,6 +19,7 @@ from sqlalchemy import (
     Integer,
     Table,
     Text,
+    func,
     select,
     update,
 )
@@ -221,6 +222,13 @@ def statuses(connection: Connection, export: str, last: int) -> list[str]:
     query = select(export_metrics.c.status).where(export_metrics.c.export_name == export)
     newest = query.order_by(export_metrics.c.started_at.desc(), export_metrics.c.run_id.desc()).limit(last)
     return list(connection.execute(newest).scalars())
+
+
+def first_window(connection: Connection, export: str, head: str) -> str | None:
+    """Return the first in the order of their names of the windows that were published and begin with `head`."""
+    column = export_metrics.c.window_key
+    query = select(func.min(column)).where(export_metrics.c.export_name == export, column.startswith(head))
+    return connection.execute(query.where(export_metrics.c.status == "success")).scalar()
 
 
 def live(connection: Connection, export: str) -> set[str]:

@@ -230,6 +230,11 @@ class State:
         with self._database.read() as connection:
             return runs.statuses(connection, self._key(export), last)
 
+    def first_window(self, export: str, head: str) -> str | None:
+        """Return the first published window whose name begins with `head`, by name; None: there was none."""
+        with self._database.read() as connection:
+            return runs.first_window(connection, self._key(export), head)
+
     def run(self, run_id: str) -> RunRecord | None:
         """Return one run; None when there is none of that id."""
         with self._database.read() as connection:

@@ -2637,6 +2637,33 @@ SPLIT = (
         ("tests/assets/test_snapshots_by_value.py::test_retention_leaves_the_newest_day_of_each_value",),
     ),
     Fault(
+        "values_that_came_since_are_not_listed_beside_days",
+        "rivet_assets/modes/partitions.py",
+        "    if not export.has_two_dimensions:\n        definition",
+        "    if True:\n        definition",
+        "the windows of a value that came between two looks are never seen to be missing",
+        ("tests/assets/test_asked_beside_time.py::test_hole_of_a_value_that_came_between_two_looks_is_seen",),
+    ),
+    Fault(
+        "value_that_comes_later_is_told_to_nobody",
+        "rivet_assets/run/other_values.py",
+        "    return [each for each in partitions if value_window(export, each).file_name not in there]\n",
+        "    return []\n",
+        "rows of passed days of a tenant that was added are in no window, and nobody knows",
+        (
+            "tests/assets/test_asked_beside_time.py"
+            "::test_value_that_comes_later_is_named_with_the_command_that_makes_its_passed_windows",
+        ),
+    ),
+    Fault(
+        "one_value_of_todays_snapshot_is_enough",
+        "rivet_assets/dagster/checks/window_holes.py",
+        "export.has_two_dimensions and _day(due[first - 1])",
+        "export.first_snapshot is None and _day(due[first - 1])",
+        "windows_complete is green while a tenant has no snapshot of today",
+        ("tests/assets/test_asked_beside_time.py::test_all_values_of_todays_snapshot_count",),
+    ),
+    Fault(
         "shards_share_a_cursor",
         "rivet_assets/blocks/export.py",
         '"name": f"{self.name}/{SHARD_COLUMN}={shard}"',

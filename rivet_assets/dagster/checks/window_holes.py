@@ -17,7 +17,7 @@ from dagster._utils.schedules import schedule_execution_time_iterator  # not exp
 
 from rivet_assets.dagster.checks.check_events import COLUMNS
 from rivet_assets.dagster.checks.on_demand import JUDGED, OnDemand
-from rivet_assets.modes.partitions import partitions_of
+from rivet_assets.modes.partitions import known_keys, partitions_of
 from rivet_assets.run.judge.drain_verdicts import ChangeVerdict
 from rivet_assets.run.judge.quality import SPECIAL_VALUES
 from rivet_resources.contracts.rows.value_windows import BESIDE
@@ -47,7 +47,7 @@ def windows_check(export: Export, key: dg.AssetKey) -> Mapping[str, OnDemand]:
 def windows_verdict(export: Export, key: dg.AssetKey, instance: dg.DagsterInstance, *, now: float) -> ChangeVerdict:
     """Judge whether windows are missing between the first that is there and the last that the schedule asked for.
 
-    Of windows of values all should be there.
+    Of windows of values all should be there, also those of passed times whose value came later.
     """
     # Decision: by the partitions that Dagster holds for materialized, since those are what people see grey and fill by
     # a backfill.
@@ -58,16 +58,16 @@ def windows_verdict(export: Export, key: dg.AssetKey, instance: dg.DagsterInstan
     zone = getattr(export, "timezone", "UTC")
     ticks = schedule_execution_time_iterator(now - GRACE_SECONDS, export.schedule, zone, ascending=False)
     last_tick = datetime.fromtimestamp(next(ticks).timestamp(), UTC)
-    due = partitions.get_partition_keys(current_time=last_tick, dynamic_partitions_store=instance)
+    due = known_keys(export, instance, at=last_tick)
     first = next((number for number, each in enumerate(due) if each in there), len(due))
-    while 0 < first < len(due) and BESIDE in due[first] and _day(due[first - 1]) == _day(due[first]):
-        # Values of the first day count from its first one on.
-        first -= 1
     if not export.has_days:  # no value comes before another
         first = 0
     # A day that was missed can never be filled.
     if export.first_snapshot is not None:
-        first = len(due) - 1
+        first = max(0, len(due) - 1)
+    # Of two dimensions all values of the first day count.
+    while 0 < first < len(due) and export.has_two_dimensions and _day(due[first - 1]) == _day(due[first]):
+        first -= 1
     missing = [each for each in due[first:] if each not in there]
     text = f"{len(due) - first - len(missing)} windows are there, none is missing"
     if missing:

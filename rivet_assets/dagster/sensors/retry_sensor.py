@@ -35,7 +35,7 @@ from rivet_assets.dagster.pools import free_ended
 from rivet_assets.dagster.run_config import LIMIT
 from rivet_assets.dagster.sensors.drain_sensor import MOST_WAIT_SECONDS, RUNS_SEEN, SENSOR_SECONDS
 from rivet_assets.dagster.sensors.failure_sensor import WILL_RETRY
-from rivet_assets.modes.partitions import keys_within, partitions_of
+from rivet_assets.modes.partitions import keys_within, known_keys, partitions_of
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -290,7 +290,7 @@ def _windows_of(each: Scheduled, tags: Mapping[str, str], instance: dg.DagsterIn
     if definition is None:
         return
     first, last = (tags.get(tag) or tags.get(PARTITION) for tag in (RANGE_START, RANGE_END))
-    keys = definition.get_partition_keys(dynamic_partitions_store=instance)
+    keys = set(known_keys(each.export, instance))
     if first in keys and last in keys:
         with dg.partition_loading_context(dynamic_partitions_store=instance):
             yield from keys_within(definition, str(first), str(last))

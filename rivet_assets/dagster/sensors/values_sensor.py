@@ -7,6 +7,8 @@ Decisions:
 * A run asks too, and adds what is new: nobody has to wait for a tick.
 * A value that is gone is no partition any more, so that no schedule empties its window; what was published stays, and
   the tick says so. A query that finds nothing at all removes nothing: it may be wrong.
+* Beside times the values are one of two dimensions. One that is new has a partition for every passed time, too, and
+  these are missing: its rows of then are in no window, and a backfill reads them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from rivet_assets.dagster.pages.specs import asset_spec
 from rivet_assets.dagster.sensors.drain_sensor import trouble
 from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.modes.by_value import ask_partitions
-from rivet_assets.modes.partitions import partitions_of
+from rivet_assets.modes.partitions import asked_partitions
 from rivet_resources.fan_out import side_by_side
 
 if TYPE_CHECKING:
@@ -45,9 +47,9 @@ class AskedValues:
 
     @property
     def partitions(self) -> dg.DynamicPartitionsDefinition:
-        """Return the partitions, which an instance keeps."""
-        found = partitions_of(self.export)
-        assert isinstance(found, dg.DynamicPartitionsDefinition)
+        """Return the partitions of values, alone or beside times, which an instance keeps."""
+        found = asked_partitions(self.export)
+        assert found is not None
         return found
 
     def ask(self) -> list[str]:
@@ -112,13 +114,20 @@ def tick(asked: Sequence[AskedValues], instance: dg.DagsterInstance) -> dg.Senso
         gone = [key for key in known if key not in answer]
         if new:
             changes.append(each.partitions.build_add_request(new))
-            told.append(f"{each.export.name}: new values {_few(new)}")
+            told.append(f"{each.export.name}: new values {_few(new)}{_passed(each.export)}")
         # A query that finds nothing at all may be wrong, and all partitions would go at once.
         if gone and answer:
             changes.append(each.partitions.build_delete_request(gone))
         if gone:
             told.append(f"{each.export.name}: the query finds {_few(gone)} no more; what was published of them stays")
     return dg.SensorResult(skip_reason="; ".join(told) or "no value came or went", dynamic_partitions_requests=changes)
+
+
+def _passed(export: Export) -> str:
+    """Return what is to be known of the passed times of a value that is new."""
+    if not export.has_days or export.first_snapshot is not None:  # of a passed day there can be no snapshot
+        return ""
+    return ", whose passed windows are missing until a backfill"
 
 
 def _few(names: Sequence[str]) -> str:

@@ -24,6 +24,8 @@ NOT_OF_A_NAME = re.compile(r"%|\||\.\.\.|[\x00-\x1f\x7f]")
 SNAPSHOT_WINDOW = re.compile(r"snapshot=\d{4}-\d\d-\d\d")
 VALUE_WINDOW = re.compile(r"(?!after(?:\+[1-9]\d*)?=)[^=|]+=.+")
 SHARD_COLUMN = "shard"  # what windows and folders of a database of several are named by: `shard=eu`
+# What Dagster refuses beside a time, where it reads lists and ranges.
+NOT_BESIDE_TIME = re.compile(r"[\[\],]")
 BESIDE = "|"  # between a time and a value, in partitions as Dagster joins two dimensions, and in windows
 SNAPSHOT_AND_VALUE = re.compile(rf"{SNAPSHOT_WINDOW.pattern}\|[^|=]+=[^|]+")
 TIME_AND_VALUE = re.compile(rf"(?:{SNAPSHOT_WINDOW.pattern}|[^|=]+)\|[^|=]+=[^|]+")
@@ -36,6 +38,11 @@ def partition_of_value(value: str | None) -> str:
     # Everything that a path, a store's key or Dagster would stumble over is percent-encoded, so that no two values
     # meet.
     return NOT_OF_A_NAME.sub(lambda found: "".join(f"%{b:02X}" for b in found[0].encode()), value) or EMPTY
+
+
+def beside_time(partition: str) -> str:
+    """Name the partition of a value where it stands beside a time: `a%2Cb` of `a,b`, which leads back to the value."""
+    return NOT_BESIDE_TIME.sub(lambda found: f"%{ord(found[0]):02X}", partition)
 
 
 def value_of_partition(partition: str) -> str | None:
@@ -55,7 +62,7 @@ def partition_of_window(key: str) -> str:
     """Name the partition of a window: of one of a column's values that value, of any other its own key."""
     if TIME_AND_VALUE.fullmatch(key):
         day, _, value = key.partition(BESIDE)
-        return f"{partition_of_window(day)}{BESIDE}{partition_of_window(value)}"
+        return f"{partition_of_window(day)}{BESIDE}{beside_time(partition_of_window(value))}"
     if not VALUE_WINDOW.fullmatch(key):
         return key
     word = key.partition("=")[2]
