@@ -20,9 +20,11 @@ from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.source import Source
+from rivet_resources.contracts.transform import Transform
 from rivet_resources.drain.checkpoint_book import CheckpointBook
 from rivet_resources.drain.parts import TableWindow
 from rivet_resources.drain.plan import DrainPlan, DrainServices, TableDrained
+from rivet_resources.drain.tags import is_by_tags
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Committing:
         return Staged(
             extract=replace(
                 extract,
+                transforms=_settled(extract.transforms, window),
                 relation=replace(extract.relation, columns=window.columns),
                 # The low end is the extract's since before the first change; the high end is known only now.
                 cursor=replace(extract.cursor, high=end.key),
@@ -149,6 +152,11 @@ class _Elsewhere:
 def provenance_of(source: LogSource | Source, source_name: str, identity: str, table: str) -> Provenance:
     """Join the identity of a log's source, as its checkpoint keeps it, with the table whose changes are read."""
     return Provenance(source.type, source_name, (identity,), "", ".".join(source.lineage_name(table)))
+
+
+def _settled(steps: tuple[Transform, ...], window: TableWindow) -> tuple[Transform, ...]:
+    """Put in the place of masks by tag what they masked in a window, for its manifest."""
+    return (window.tagged, *steps[1:]) if is_by_tags(steps) else steps
 
 
 def schemas_between(staged: Staged) -> list[bytes]:

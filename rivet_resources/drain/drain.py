@@ -29,6 +29,7 @@ from rivet_resources.drain.in_topics import catch_up
 from rivet_resources.drain.lines import lines
 from rivet_resources.drain.parts import WindowParts, scratch_of
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, TableDrained, write_finding
+from rivet_resources.drain.tags import TagLookup
 from rivet_resources.drain.window_size import WindowSize
 from rivet_resources.errors import SourceLost
 
@@ -62,6 +63,7 @@ class _Drain:
         self.plan, self.hands, self.log = plan, hands, log
         self.book = CheckpointBook(plan, hands.checkpoints)
         self.committing = Committing(plan, hands, self.book)
+        self.tags = TagLookup(plan.steps, log, hands.judge_tags)
         self.size = WindowSize(plan.window_bytes, plan.commit_every)
         self.seconds: dict[str, float] = {}
         self.admitted: set[str] = set()
@@ -147,6 +149,7 @@ class _Drain:
                 return position, target
             self._rest()
             survey = self.log.survey()
+            self.tags.look_again()
             self._check_position(position, survey, done)
             target = survey.target
 
@@ -269,7 +272,7 @@ class _Drain:
                     return item
                 # At a table's first change: a capture of many tables looks only at the destinations that get rows.
                 self._begin(item.table)
-                parts.add(item)
+                parts.add(item, self.tags.steps_of(item.table, item.columns))
                 self.hands.step("part")
                 if self.hands.is_asked_to_end():
                     asked_at = asked_at or time.monotonic()

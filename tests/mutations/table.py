@@ -2513,6 +2513,33 @@ MASKS = (
         ),
     ),
     Fault(
+        "comments_of_a_log_are_read_once_for_all",
+        "rivet_resources/drain/drain.py",
+        "            self.tags.look_again()\n",
+        "",
+        "a drain without an end goes on publishing a column that was tagged while it ran",
+        ("tests/unit/drain/test_drain.py::test_comments_are_read_again_where_columns_change_and_after_each_look",),
+    ),
+    Fault(
+        "columns_that_a_table_lost_count_as_without_a_tag",
+        "rivet_resources/drain/tags.py",
+        "            gone=frozenset(column.name for column in columns) - comments.texts.keys(),\n",
+        "",
+        "a tagged column that is dropped before the log was drained is published plain",
+        (
+            "tests/engines/test_mask_tags_log.py::"
+            "test_column_that_is_gone_and_had_no_tag_that_is_known_is_refused[postgres]",
+        ),
+    ),
+    Fault(
+        "keys_are_masked_from_one_window_to_the_next",
+        "rivet_assets/run/masked_columns.py",
+        "        raise DriftRefused(_key_text(export, relation, parted[0]))\n",
+        "        pass\n",
+        "a mirror keeps rows that were deleted, since their masked keys are not found",
+        ("tests/engines/test_mask_tags_log.py::test_key_that_gets_a_tag_is_refused_until_all_begins_anew[postgres]",),
+    ),
+    Fault(
         "comments_that_cannot_be_read_are_no_tags",
         "rivet_resources/shape/transforms/mask_tags.py",
         "                raise _unreadable(relation, column.name)\n",
