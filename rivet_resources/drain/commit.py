@@ -7,7 +7,9 @@ tables (`drain.py`), that of one window (`commit/publish.py`).
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 import pyarrow as pa
 
@@ -15,7 +17,7 @@ from rivet_resources.commit.manifest import Manifest, window_manifest
 from rivet_resources.commit.publish import Ledger, publish
 from rivet_resources.contracts.change_log import LogSource, Position
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Staged, Window
-from rivet_resources.contracts.messages import value_schema
+from rivet_resources.contracts.messages import Registered, Topic, value_schema
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.rows.boundary import Boundary
@@ -91,18 +93,49 @@ class Committing:
         Raises:
             WindowTaken: another run has the lease, or took the window.
         """
-        # Whose rows they are goes into the manifest itself: the next run admits a table by it.
-        staged = replace(staged, extract=replace(staged.extract, provenance=self.provenance(table)))
-        registered = self.hands.registered(table)
-        if registered is not None:
-            schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
-            staged = replace(staged, extract=replace(staged.extract, registered=registered(value_schema(schema))))
+        staged, registered = self._complete(table, staged)
         # One window's cursor is not moved by its publishing: the checkpoint is one for all tables, and is saved
         # after the last of them.
         manifest = publish(
             staged, root=self.hands.roots[table], state=_Elsewhere(self.hands.state), step=self._before,
             registered=registered,
         )  # fmt: skip
+        self._note(table, staged, manifest, end, mine)
+
+    def publish_together(
+        self, windows: Mapping[str, Staged], end: Position, tables: Mapping[str, TableDrained]
+    ) -> None:
+        """Make the first copies of several topics visible in one transaction, and count them.
+
+        Raises:
+            WindowTaken: another run has the lease, or took one of the windows.
+        """
+        from rivet_resources.commit.together import OfTopic, publish_together  # start
+
+        complete = {table: self._complete(table, staged) for table, staged in windows.items()}
+        found = publish_together(
+            [
+                OfTopic(staged, cast(Topic, self.hands.roots[table]), registered)
+                for table, (staged, registered) in complete.items()
+            ],
+            state=_Elsewhere(self.hands.state),
+            step=self._before,
+        )
+        for (table, (staged, _)), manifest in zip(complete.items(), found, strict=True):
+            self._note(table, staged, manifest, end, tables[table])
+
+    def _complete(self, table: str, staged: Staged) -> tuple[Staged, Registered | None]:
+        """Add whose rows they are, which goes into the manifest itself, and how messages are registered."""
+        # The next run admits a table by it.
+        staged = replace(staged, extract=replace(staged.extract, provenance=self.provenance(table)))
+        registered = self.hands.registered(table)
+        if registered is not None:
+            schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
+            staged = replace(staged, extract=replace(staged.extract, registered=registered(value_schema(schema))))
+        return staged, registered
+
+    def _note(self, table: str, staged: Staged, manifest: Manifest | None, end: Position, mine: TableDrained) -> None:
+        """Count a window that was published."""
         mine.rows += staged.measures.rows
         mine.windows += 1
         mine.files += len(staged.parts)

@@ -2376,6 +2376,22 @@ TOPICS = (
         ("tests/engines/test_kafka.py::test_run_that_is_overtaken_publishes_nothing[manifest-written by another run]",),
     ),
     Fault(
+        "first_copies_are_produced_one_after_the_other",
+        "rivet_resources/drain/begin.py",
+        "        if self._is_final() and len(staged) > 1:\n",
+        "        if False:\n",
+        "a run that dies between two tables leaves copies that nothing can be added to",
+        (f"{KAFKA_DEATHS}::test_first_copies_of_several_tables_after_a_death_at_any_step[produce-2]",),
+    ),
+    Fault(
+        "only_the_first_table_of_a_copy_is_fenced",
+        "rivet_resources/destinations/kafka_transaction.py",
+        "        for at, _ in windows[1:]:\n",
+        "        for at, _ in windows[:0]:\n",
+        "a run that hung commits rows of another table behind its copy",
+        (f"{KAFKA_DEATHS}::test_what_an_earlier_run_has_open_for_any_of_the_tables_is_ended",),
+    ),
+    Fault(
         "changes_in_the_topic_are_produced_again",
         "rivet_resources/drain/drain.py",
         "            after=self.published,\n",
