@@ -39,8 +39,8 @@ from rivet_resources.shape.transforms.pipeline import TransformPlan, plan
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles
 
-# The decoder may be so far ahead, and memory is bounded by it: with one batch, decoding would wait for each write.
 Batch = tuple[Changes, tuple[Transform, ...]]
+# The decoder may be so far ahead, and memory is bounded by it: with one batch, decoding would wait for each write.
 WAITING = 2  # batches between the decoder and the writer; each is about `Capture.memory_bytes`
 
 
@@ -304,7 +304,7 @@ class WindowParts:
         # Judged on the rows as the log gave them, before anything of ours touches them.
         self.disorder += table.order.disorder(changes.data)
         table.shaping.take(steps)
-        table.tagged = table.tagged.and_then(masks_by_tag(steps))
+        table.tagged = masks_by_tag(steps).after(table.tagged)
         shaped = table.shaping.shape(changes)
         if self._shape is not None:
             shaped = self._shape(shaped, changes.table)

@@ -235,10 +235,10 @@ class TaggedMasks:
             table = mask.apply(table)
         return table
 
-    def and_then(self, later: TaggedMasks) -> TaggedMasks:
-        """Return the later masks with the columns of both, as one window of a log may have had them."""
-        columns = {each.name: each for each in (*self.columns, *later.columns)}
-        return TaggedMasks(tuple(columns.values()), later.masks)
+    def after(self, earlier: TaggedMasks) -> TaggedMasks:
+        """Return these masks with the columns of both, as one window of a log may have had them."""
+        columns = {each.name: each for each in (*earlier.columns, *self.columns)}
+        return TaggedMasks(tuple(columns.values()), self.masks)
 
 
 NO_TAGS = TaggedMasks((), ())
