@@ -123,7 +123,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class TableComments:
-    """What a catalog says of a table's columns as they are now, {column: comment}; of columns that are gone, nothing."""
+    """What a catalog says of a table's columns as they are now, {column: comment}; nothing of those that are gone."""
 
     kind: Comments = "none"
     texts: Mapping[str, str] = field(default_factory=dict)

@@ -94,7 +94,11 @@ class Topic(Root, Protocol):
         """
 
     def append(
-        self, window: WindowMessages, *, step: Callable[[str], None], beside: Sequence[tuple[Topic, WindowMessages]] = ()
+        self,
+        window: WindowMessages,
+        *,
+        step: Callable[[str], None],
+        beside: Sequence[tuple[Topic, WindowMessages]] = (),
     ) -> None:
         """Produce messages and their window's manifest in one transaction.
 

@@ -371,7 +371,11 @@ class KafkaRoot:
     # --- a window in a transaction, and what can be proved of it ---------------------------------
 
     def append(
-        self, window: WindowMessages, *, step: Callable[[str], None], beside: Sequence[tuple[Topic, WindowMessages]] = ()
+        self,
+        window: WindowMessages,
+        *,
+        step: Callable[[str], None],
+        beside: Sequence[tuple[Topic, WindowMessages]] = (),
     ) -> None:
         """Produce messages and their window's manifest in one transaction; see `Topic`.
 

@@ -105,8 +105,8 @@ class Beginning:
         if strange := [table for table, manifest in found.items() if manifest.run_id != noted[table]]:
             raise CheckpointUnusable(
                 f"Export {self.plan.export}: the first copy of {strange[0]} in its topic is that of run "
-                f"{found[strange[0]].run_id}, and the snapshot that is noted is another run's. Two runs worked at once, "
-                f"so which changes the copy holds is not known. Name another topic, run "
+                f"{found[strange[0]].run_id}, and the snapshot that is noted is another run's. Two runs worked at "
+                f"once, so which changes the copy holds is not known. Name another topic, run "
                 f"`rivet state reset -e {self.plan.export}`, and let one run work at a time."
             )
         facts = self.book.stored.metadata

@@ -259,7 +259,8 @@ def test_tagged_columns_are_masked_in_keys_and_values(kafka: Broker, fresh_datab
         made.run("COMMENT ON COLUMN orders.id IS 'pii: id'", "COMMENT ON COLUMN orders.total IS 'pii'")
         block = (
             f"source: {{type: postgres, url: '{made.url}'}}\nspark: inline\nexports:\n"
-            f"  - {{name: orders, table: orders, mode: cdc, format: ndjson, cdc: {{initial: snapshot{made.settings}}},\n"
+            f"  - {{name: orders, table: orders, mode: cdc, format: ndjson,\n"
+            f"     cdc: {{initial: snapshot{made.settings}}},\n"
             f"     mask_tags: {{'pii: id': {{method: METHOD}}, pii: {{method: redact}}}},\n"
             f"     destination: {{type: kafka, bootstrap_servers: '{kafka.servers}', topic: {topic}}}}}\n"
         )

@@ -243,6 +243,7 @@ class TaggedMasks:
 
 NO_TAGS = TaggedMasks((), ())
 
+
 def unmasked_columns(relation: Relation, unmasked: Iterable[str]) -> frozenset[str]:
     """Return the columns of a relation that `unmasked` names, as `column` or `table.column`."""
     label, names = relation.name, frozenset(unmasked)

@@ -541,7 +541,9 @@ def test_comments_are_read_behind_the_survey_and_once(tagged: Bench) -> None:
 
     assert ["survey", "read", "comments of people", "acknowledge"] == tagged.log.statements
     assert [REDACTED] * 3 == [row["email"] for row in tagged.rows("people")]
-    assert "comments of people" not in (tagged.log.statements.clear(), tagged.run(steps=STEPS), tagged.log.statements)[2]
+    tagged.log.statements.clear()
+    tagged.run(steps=STEPS)
+    assert ["survey"] == tagged.log.statements
 
 
 def test_comments_are_read_again_where_columns_change_and_after_each_look(
