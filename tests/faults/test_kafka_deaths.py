@@ -294,6 +294,7 @@ def test_what_an_earlier_run_has_open_for_any_of_the_tables_is_ended(kafka: Brok
 def test_table_that_joins_behind_copies_that_are_produced_is_refused(kafka: Broker, pair: tuple[Shop, str]) -> None:
     """Nothing has its rows of that snapshot; without it the drain goes on."""
     made, prefix = pair
+    made.run("CREATE PUBLICATION {slot} FOR TABLE orders, lines, gifts")
     whole = made.config.read_text()
     made.config.write_text(whole.replace("[orders, lines, gifts]", "[orders, lines]"))
     killed(made.config, "success")
