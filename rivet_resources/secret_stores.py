@@ -18,6 +18,7 @@ from typing import Any
 from rivet_resources.contracts.secret_reference import SecretReference
 from rivet_resources.errors import SecretStoreUnreachable, SecretUnreadable
 from rivet_resources.extras import AWS_SECRETS, GCP_SECRETS, KEYRING, VAULT, Extra
+from rivet_resources.secret_file import secret_text
 from rivet_resources.webhooks import refused_address
 
 SECONDS = 10  # for one answer
@@ -89,9 +90,9 @@ def _away(name: str, reference: SecretReference, why: str) -> SecretStoreUnreach
 def _from_file(name: str, reference: SecretReference) -> str:
     try:
         # Only line ends: editors add one, and a blank may be part of a password.
-        return Path(str(reference.file)).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _refused(name, reference, getattr(error, "strerror", None) or "it is not UTF-8 text") from None
+        return secret_text(Path(str(reference.file))).rstrip("\r\n")
+    except ValueError as error:
+        raise _refused(name, reference, str(error)) from None
 
 
 def _from_keyring(name: str, reference: SecretReference) -> str:

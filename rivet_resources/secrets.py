@@ -22,6 +22,7 @@ from pydantic import BaseModel, SecretStr
 
 from rivet_resources.contracts.secret_reference import SecretReference
 from rivet_resources.errors import ConfigError
+from rivet_resources.secret_file import secret_text
 
 Variables = Mapping[str, str]
 REFERENCES = "RIVET_SECRET_REFERENCES"
@@ -153,10 +154,9 @@ def resolve_secret(literal: SecretStr | None, *, env: str | None, file: Path | N
         return found
     if file is not None:
         try:
-            return Path(file).read_text().strip()
-        except OSError as error:
+            return secret_text(Path(file)).strip()
+        except ValueError as error:
             raise ConfigError(
-                f"File {file} (from `{key}_file`) cannot be read: {error.strerror}. "
-                f"Write the value into it, or use `{key}_env`."
-            ) from error
+                f"File {file} (from `{key}_file`) cannot be read: {error}. Write the value into it, or use `{key}_env`."
+            ) from None
     return None

@@ -14,7 +14,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from rivet_resources.contracts.change_log import ENVELOPE, Capture, Changes, Commit, Lag, Position, Survey
+from rivet_resources.contracts.change_log import (
+    ENVELOPE,
+    Capture,
+    Changes,
+    Commit,
+    Lag,
+    Position,
+    Survey,
+    TableComments,
+)
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.types import Column
 from rivet_resources.errors import PositionLost
@@ -39,6 +48,7 @@ class FakeLog:
     findings: tuple[Finding, ...] = ()
     break_after: int | None = None  # changes of a read after which the line breaks
     altered: dict[int, dict[str, tuple[Column, ...]]] = field(default_factory=dict)  # from this transaction on
+    comments: dict[str, dict[str, str]] = field(default_factory=dict)  # of the columns that a table has now
 
     def commit(self, *changes: tuple[str, str, dict[str, Any]]) -> None:
         """Append a transaction."""
@@ -73,6 +83,10 @@ class FakeReader:
 
     def absent(self, table: str) -> frozenset[str]:
         return frozenset()
+
+    def comments(self, table: str) -> TableComments:
+        self.log.statements.append(f"comments of {table}")
+        return TableComments("all", self.log.comments.get(table, {}))
 
     def refuse_lost(self, at: Position, survey: Survey) -> tuple[()]:
         if int(at.key, 16) < self.log.acknowledged:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rivet_resources import fan_out
-from rivet_resources.contracts.change_log import Capture, Commit, Lag, Position, Survey
+from rivet_resources.contracts.change_log import Capture, Commit, Lag, Position, Survey, TableComments
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.settings import Pace, Tuning
@@ -59,6 +59,9 @@ class FakeLog:
 
     def absent(self, table: str) -> frozenset[str]:
         return frozenset()
+
+    def comments(self, table: str) -> TableComments:
+        return TableComments()
 
     def refuse_lost(self, at: Position, survey: Survey) -> tuple[()]:
         """Refuse what lies before the oldest place."""

@@ -204,7 +204,9 @@ class Export(Settings):
         description="tag → how each column is masked that has it in its comment, or in the contract; default: that of "
         "the root; {}: none",
     )
-    unmasked: ColumnsOnce | None = Field(None, description="columns that `mask_tags` leaves as they are")
+    unmasked: ColumnsOnce | None = Field(
+        None, description="columns that `mask_tags` leaves as they are, by name or as table.column"
+    )
     meta_columns: MetaColumnsBlock = Field(default_factory=MetaColumnsBlock, description="columns appended to each row")
     quality: Quality | None = Field(None, description="rules that may stop a window")
     contract: Annotated[Contract, BeforeValidator(contract_was_read, json_schema_input_type=str | Contract)] | None = (
@@ -307,7 +309,8 @@ class Export(Settings):
         steps = tuple(step for step in self.transforms if not isinstance(step, str))
         if not self.mask_tags:
             return steps
-        return (TagMasks(self.mask_tags, self.unmasked or (), self._tags_of_contract, steps), *steps)
+        rules, plain, of_log = self.mask_tags, self.unmasked or (), self.answers.follows_log
+        return (TagMasks(rules, plain, self._tags_of_contract, steps, of_log=of_log), *steps)
 
     def format_settings(self) -> FileFormat:
         """Return the format with the keys that say how parts are written."""

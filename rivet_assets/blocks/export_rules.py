@@ -240,9 +240,6 @@ def topics_take_messages(block: Block, mode: ModeFacts) -> Iterator[InitErrorDet
     if inner(block, "cdc", "before"):
         message = "is for files; a message is the row after, and a delete a tombstone; remove it"
         yield refusal(code, message, loc=("cdc", "before"))
-    if block.get("tables") and inner(block, "cdc", "initial") is not None:
-        message = "copies several tables, and copies that are produced cannot be made again together; give each table "
-        yield refusal(code, message + "an export of its own", loc=("cdc", "initial"))
     if mode.follows_log and inner(block, "destination", "key") in ([], ()):
         message = "is empty, and changes without a key are of no row; leave it out for the table's own"
         yield refusal(code, message, loc=("destination", "key"))

@@ -58,7 +58,7 @@ CODES: Mapping[str, str] = {
     "RIVET_CONFIG_TRANSFORM": "keys of a transform contradict each other, or its SQL cannot be used",
     "RIVET_CONFIG_QUALITY_BOUNDS": "row_count_min above row_count_max",
     "RIVET_CONFIG_ON_ERROR": "rows taken out where changes must follow one another, or set aside where nothing is kept",
-    "RIVET_CONFIG_MASK_TAGS": "masks by tag of changes, or exceptions from none",
+    "RIVET_CONFIG_MASK_TAGS": "exceptions from masks by tag, and there are none",
     "RIVET_CONFIG_PROFILE": "a profile of changes, or where nothing keeps it",
     "RIVET_CONFIG_CONTRACT": "a rule of `contract:` that cannot be, a file that is none, or a mode without rows",
     "RIVET_CONFIG_KAFKA": "keys about files, or messages without a schema or a key, at a topic",

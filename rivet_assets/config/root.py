@@ -288,13 +288,9 @@ def _masked_by_tags(config: RivetConfig) -> Iterator[AnyExport]:
 
 
 def _tags_are_known(config: RivetConfig) -> Iterator[InitErrorDetails]:
-    """Refuse masks by tag where rows come from a log, which has no comments, and exceptions from no rule."""
+    """Refuse exceptions from masks by tag where there are none."""
     code = "RIVET_CONFIG_MASK_TAGS"
     for index, export in enumerate(config.exports):
-        if export.mask_tags and export.answers.follows_log:
-            message = "is not done for changes of a log, whose columns may be other ones than those of now; write "
-            message += "`mask_tags: {}` and name the columns in a step of `type: mask`"
-            yield refusal(code, message, loc=("exports", index, "mask_tags"))
         if export.unmasked and not export.mask_tags:
             message = "excepts columns from `mask_tags`, and there is none; remove it"
             yield refusal(code, message, loc=("exports", index, "unmasked"))

@@ -11,7 +11,7 @@ broke is renewed.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -45,7 +45,7 @@ from rivet_resources.contracts.source import Session, Source
 from rivet_resources.errors import RivetError, StateError, UnsupportedColumn
 from rivet_resources.fan_out import NoAnswer, into_lanes, side_by_side
 from rivet_resources.shape.shape import schema_of
-from rivet_resources.shape.transforms.mask_tags import tagged_columns
+from rivet_resources.shape.transforms.mask_tags import TaggedColumn, tagged_columns
 from rivet_resources.state.store import State, open_state, state_url
 
 if TYPE_CHECKING:
@@ -212,8 +212,9 @@ class _Look:
                 export, source, state=self.state, rows=checked.rows_estimate, at=datetime.now(UTC)
             )  # fmt: skip
             agreed = contract_findings(export, tables[0].relation)
-            masked = tagged_columns(export.steps, tables[0].relation) or ()
-            lost = self._lost_tags(export, tables[0].relation)
+            seen = [(one, table.relation) for (one, _), table in zip(export.relations(), tables, strict=True)]
+            masked = tuple(each for one, relation in seen for each in _masked(one, relation, several=len(seen) > 1))
+            lost = [finding for one, relation in seen for finding in self._lost_tags(one, relation)]
             checked = replace(checked, findings=(*lost, *agreed, *checked.findings, *limits), masked=masked)
             if (drain := drain_of(export)) is not None:
                 looked = log_findings(drain, source, self.config, self.state)
@@ -306,6 +307,16 @@ class _Table:
     seen: PreflightFacts
     judgement: Judgement
     types: tuple[TypeFact, ...] = field(default=())
+
+
+def _masked(export: Export, relation: Relation, *, several: bool) -> Iterator[TaggedColumn]:
+    """Yield which columns are masked by a tag; named with their table where there are several.
+
+    Raises:
+        ColumnTagRefused
+    """
+    for each in tagged_columns(export.steps, relation) or ():
+        yield replace(each, name=f"{relation.name}.{each.name}") if several else each
 
 
 def _join_tables(export: Export, tables: Sequence[_Table]) -> Checked:

@@ -24,9 +24,11 @@ from rivet_resources.commit.publish import publish
 from rivet_resources.commit.reader import read_parts
 from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Window
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import ManifestUnreadable
+from rivet_resources.shape.transforms.mask_tags import unmasked_columns
 
 
 def compare_mirror(site: Site, table: str) -> MirrorComparison:
@@ -64,16 +66,12 @@ def compare_mirror(site: Site, table: str) -> MirrorComparison:
 def _copy(site: Site, export: Cdc, table: str) -> Iterator[tuple[Manifest, Root]]:
     """Export the table as it is now beside the mirror, for as long as the block lasts."""
     name = f"{export.folder_of(table)}_check_{secrets.token_hex(3)}"
-    full = Full.model_construct(**{
-        **{field: getattr(export, field) for field in Full.model_fields if hasattr(export, field)},
-        "name": name, "mode": "full", "table": table, "quality": None, "meta_columns": MetaColumnsBlock(),
-    })  # fmt: skip
     started_at = datetime.now(UTC)
     root = export.destination.root(name)
     planned = pace(site.source.tuning, export.tuning)
     with site.source.session(application=f"rivet:{export.name}", pace=planned) as session:
         relation = session.describe(table=table, query=None, params={}, rules=export.type_rules())
-        extract = full.extract(
+        extract = _full(export, name, relation).extract(
             Planning(
                 source=site.source, session=session, relation=relation, window=None, cursor=None,
                 run_id=new_run_id(name.rpartition("/")[2], started_at), started_at=started_at,
@@ -90,6 +88,17 @@ def _copy(site: Site, export: Cdc, table: str) -> Iterator[tuple[Manifest, Root]
         root.delete(list(root.list()))
         if "://" not in root.uri:  # empty folders of a disk
             shutil.rmtree(root.uri, ignore_errors=True)
+
+
+def _full(export: Cdc, name: str, relation: Relation) -> Full:
+    """Return the export of a table's rows as they are now."""
+    # What is unmasked in other tables of the drain is no column of this one.
+    unmasked = tuple(sorted(unmasked_columns(relation, export.unmasked or ())))
+    return Full.model_construct(**{
+        **{field: getattr(export, field) for field in Full.model_fields if hasattr(export, field)},
+        "name": name, "mode": "full", "table": relation.name, "quality": None, "meta_columns": MetaColumnsBlock(),
+        "unmasked": unmasked or None,
+    })  # fmt: skip
 
 
 class _NoLedger:

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,8 @@ from rivet_assets.run.attempt import Tell, new_run_id, safe_text
 from rivet_assets.run.baseline import META_COLUMNS, baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
+from rivet_assets.run.masked_columns import judge_masks, with_remembered
+from rivet_assets.run.masked_keys import is_by_tag, refuse_merging
 from rivet_assets.run.observation import ObservedRun, ObservedTable, Observer, begun_run, table_of, watched
 from rivet_assets.run.progress import Progress
 from rivet_assets.run.read_limits import ends_at_closing
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from rivet_assets.modes.cdc import Cdc
     from rivet_assets.run.schema_agreement import SchemaGate
     from rivet_resources.contracts.destination import Root
+    from rivet_resources.contracts.relation import Relation
     from rivet_resources.read.stage import Exporter
     from rivet_resources.state.store import State
 
@@ -154,6 +157,7 @@ def run_drain(site: DrainSite) -> Drained:
             is_asked_to_end=ends_at_closing(site.source, site.is_asked_to_end),
             end_within=site.end_within,
             registered=_Registering(site),
+            judge_tags=_Tags(site),
         )
         drained = drain(plan, hands)
         site.warnings.extend(warnings_of(drained))
@@ -229,22 +233,40 @@ def _message_keys(site: DrainSite) -> dict[str, tuple[str, ...]]:
         ConfigError: a table has no key, and none is configured.
     """
     export = site.export
-    given: tuple[str, ...] | None = getattr(export.destination, "key", None)
-    if given:
+    given = _given_key(export)
+    if given and not is_by_tag(export):
+        refuse_merging(export, None, given)
         return dict.fromkeys(export.captured, given)
     keys = {}
-    pace_ = pace(site.source.tuning, export.tuning)
-    with site.source.session(application=f"rivet:{export.name}", pace=pace_, snapshot=False) as session:
+    with _session(site) as session:
         for table in export.captured:
             relation = session.describe(table=table, query=None, params={}, rules=export.type_rules())
-            if not relation.key:
+            # Asked of the catalog: a log tells a row by its replica identity, which may be the whole row.
+            keys[table] = given or relation.key
+            refuse_merging(export.of_table(table), relation, keys[table])
+            if not keys[table]:
                 raise ConfigError(
                     f"Export {export.name}: table {table} has no key, so its changes would be of no row. Name the "
                     f"columns that tell its rows apart as `destination: {{key: […]}}`."
                 )
-            # Asked of the catalog: a log tells a row by its replica identity, which may be the whole row.
-            keys[table] = relation.key
     return keys
+
+
+def _given_key(export: Cdc) -> tuple[str, ...]:
+    """Return the columns that the configuration calls the key of a row; () where it leaves that to the table."""
+    given: tuple[str, ...] | None = getattr(export.destination, "key", None) or export.key
+    return given or ()
+
+
+def _key_of_table(site: DrainSite, table: str) -> tuple[str, ...]:
+    """Ask the catalog for the key: a log tells a row by its replica identity, which may be the whole row."""
+    with _session(site) as session:
+        return session.describe(table=table, query=None, params={}, rules=site.export.type_rules()).key
+
+
+def _session(site: DrainSite) -> AbstractContextManager[Session]:
+    application, paced = f"rivet:{site.export.name}", pace(site.source.tuning, site.export.tuning)
+    return site.source.session(application=application, pace=paced, snapshot=False)
 
 
 @dataclass(frozen=True)
@@ -314,7 +336,7 @@ class _Copies:
         # Columns that the log does not carry: a copy that has them would show values which no change ever brings up to
         # date.
         kept = tuple(column for column in relation.columns if column.name not in absent)
-        relation = replace(relation, columns=kept)
+        relation = _Tags(self.site)(table, replace(relation, columns=kept))
         return export.extract(
             Planning(
                 source=self.site.source,
@@ -327,6 +349,34 @@ class _Copies:
                 tasks=tasks,
             )
         )
+
+
+@dataclass(frozen=True)
+class _Tags:
+    """Judges the tags of a table's columns before any of its rows is written."""
+
+    site: DrainSite
+
+    def __call__(self, table: str, relation: Relation) -> Relation:
+        """Return it with what is remembered of columns that are gone; told is which are masked for the first time.
+
+        Raises:
+            DriftRefused, ColumnTagRefused: nothing was published, and the position is where it was.
+        """
+        site, export = self.site, self.site.export.of_table(table)
+        root = site.roots[table]
+        known = with_remembered(export, relation, state=site.state, root=root)
+        for note in judge_masks(export, known, state=site.state, root=root, key=lambda: self._key(table)):
+            site.warnings.append(note)
+            site.tell(f"{export.name}: {note}.")
+        return known
+
+    def _key(self, table: str) -> tuple[str, ...]:
+        """Return what tells the rows of a table apart where tables are made of its changes, or messages are."""
+        export = self.site.export
+        if not export.apply and not is_topic(export.destination):
+            return ()
+        return _given_key(export) or _key_of_table(self.site, table)
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,16 @@ the table rewrites, and files that left with plain values are not called back (d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rivet_assets.run.baseline import baseline_of
 from rivet_resources.commit.manifest import current_manifests
+from rivet_resources.contracts.messages import is_topic
 from rivet_resources.errors import DriftRefused
 from rivet_resources.shape.shape import planned
-from rivet_resources.shape.transforms.mask_tags import TaggedColumn, tagged_columns
+from rivet_resources.shape.transforms.mask_tags import TaggedColumn, tagged_columns, unmasked_columns
 
 if TYPE_CHECKING:
     from rivet_assets.blocks.export import Export
@@ -27,11 +29,17 @@ if TYPE_CHECKING:
 NEWLY_MASKED = "masked from this run on:"  # how such notes begin, which a run's summary tells as warnings
 
 
-def judge_masks(export: Export, relation: Relation, *, state: State, root: Root) -> tuple[str, ...]:
+def judge_masks(
+    export: Export, relation: Relation, *, state: State, root: Root, key: Callable[[], Collection[str]] = tuple
+) -> tuple[str, ...]:
     """Refuse columns that lost their tags, remember those that have one; return what the run is to tell.
 
+    Args:
+        key: names the columns by which readers tell apart what is published, where they do; asked only if it matters.
+
     Raises:
-        DriftRefused: a column was masked, has no tag any more, and would be published plain.
+        DriftRefused: a column was masked, has no tag any more, and would be published plain; or one of the key, whose
+            plain values are published, has a tag now.
         ColumnTagRefused: the tags of a column cannot be read, or no rule is for them.
         ManifestUnreadable: the store knows of no masks, and neither can the last commits be asked.
     """
@@ -42,10 +50,31 @@ def judge_masks(export: Export, relation: Relation, *, state: State, root: Root)
     before = _of_manifests(root) if held is None else held
     if lost := lost_tags(export, relation, before):
         raise DriftRefused(lost_text(export, relation, lost))
+    came = _published_plain(export, [each for each in found if each.name not in before], state=state, root=root)
+    # Before anything is remembered: the next run has to ask again.
+    if came and (parted := [each for each in came if each.name in key()]):
+        raise DriftRefused(_key_text(export, relation, parted[0]))
     now = {each.name: each.tag for each in found}
     if held is None or now.items() - held.items():
         state.remember_masks(export.name, {**before, **now})
-    return tuple(_news(export, [each for each in found if each.name not in before], state=state, root=root))
+    return tuple(_news(export, came))
+
+
+def with_remembered(export: Export, relation: Relation, *, state: State, root: Root) -> Relation:
+    """Return the relation of a log with the tags that its columns had which the table has no more.
+
+    Raises:
+        ManifestUnreadable: as `judge_masks`.
+    """
+    if not relation.gone:
+        return relation
+    held = state.masked_columns(export.name)
+    before = _of_manifests(root) if held is None else held
+    columns = tuple(
+        replace(column, comment=before.get(column.name, "")) if column.name in relation.gone else column
+        for column in relation.columns
+    )
+    return replace(relation, columns=columns)
 
 
 def lost_tags(export: Export, relation: Relation, before: Mapping[str, str]) -> dict[str, str]:
@@ -57,7 +86,7 @@ def lost_tags(export: Export, relation: Relation, before: Mapping[str, str]) -> 
     if not before:
         return {}
     plan = planned(relation, export.steps)
-    plain = frozenset().union(*plan.origins.values()) - plan.masked - set(export.unmasked or ())
+    plain = frozenset().union(*plan.origins.values()) - plan.masked - unmasked_columns(relation, export.unmasked or ())
     return {name: tag for name, tag in before.items() if name in plain}
 
 
@@ -78,13 +107,35 @@ def _of_manifests(root: Root) -> dict[str, str]:
     return {name: tag for manifest in in_order for name, tag in (manifest.masked or {}).items()}
 
 
-def _news(export: Export, came: list[TaggedColumn], *, state: State, root: Root) -> list[str]:
-    """Return a note of each of the columns that were published plain so far, and whose files stay as they are."""
+def _published_plain(export: Export, came: list[TaggedColumn], *, state: State, root: Root) -> list[TaggedColumn]:
+    """Return those of the columns that are masked now for the first time whose plain values are published."""
     published = {name for name, _ in baseline_of(export.name, state=state, root=root) or ()} if came else set()
-    came = [each for each in came if each.name in published]
-    again = "rivet state reset" if export.answers.keeps_cursor else "rivet run"
+    return [each for each in came if each.name in published]
+
+
+def _news(export: Export, came: list[TaggedColumn]) -> list[str]:
+    """Return a note of each of the columns that were published plain so far, and whose files stay as they are."""
+    again = f"rivet run -e {export.name}"
+    if export.answers.keeps_cursor or export.answers.follows_log:
+        again = f"rivet state reset -e {_drained_by(export)}"
     return [
         f"{NEWLY_MASKED} column {each.name}, by its tag {each.tag!r}; windows that are not exported anew "
-        f"(`{again} -e {export.name}`, or a backfill of partitions) keep its plain values"
+        f"(`{again}`, or a backfill of partitions) keep its plain values"
         for each in came
     ]
+
+
+def _key_text(export: Export, relation: Relation, each: TaggedColumn) -> str:
+    """Return why a column of a key is not masked from one run to the next."""
+    elsewhere = "another topic, " if is_topic(export.destination) else ""  # what is in one cannot be replaced
+    return (
+        f"Export {export.name}: column {each.name!r} of {relation.name} has the tag {each.tag!r} now, and its plain "
+        f"values tell the rows apart that are published: masked from now on, no change would find its row. No row was "
+        f"published. Begin anew, so that all of it is masked ({elsewhere}`rivet state reset -e {_drained_by(export)}`, "
+        f"then the export); or name the column in `unmasked`."
+    )
+
+
+def _drained_by(export: Export) -> str:
+    """Name the export as the YAML does; one table of a drain is called `<export>/<table>`."""
+    return export.name.partition("/")[0] if export.answers.follows_log else export.name

@@ -10,16 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 from rivet_assets.run.attempt import Attempt, Site, figures, forget_staged, new_run_id, record_run
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.judge.quality import Verdict, audit, rules_of, special_values
+from rivet_assets.run.masked_keys import is_by_tag, refuse_merging
 from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.settings import pace
 from rivet_resources.errors import ConfigError
-from rivet_resources.shape.transforms.mask import Mask
 from rivet_resources.write.measures import count_duplicates
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from rivet_resources.tables.writing import Derived
 
 Kind = Literal["mirror", "history"]
-LASTING_MASKS = ("hash",)  # equal cells stay equal, different ones different
 
 
 @contextmanager
@@ -70,24 +68,18 @@ def key_of(site: Site, export: Cdc, table: str) -> tuple[str, ...]:
     Raises:
         ConfigError: there are none, or a mask makes different keys equal.
     """
-    key = export.key
-    if not key:
+    key, relation = export.key, None
+    if not key or is_by_tag(export):
         planned = pace(site.source.tuning, export.tuning)
         with site.source.session(application=f"rivet:{export.name}", pace=planned, snapshot=False) as session:
-            key = session.describe(table=table, query=None, params={}, rules=export.type_rules()).key
+            relation = session.describe(table=table, query=None, params={}, rules=export.type_rules())
+        key = key or relation.key
     if not key:
         raise ConfigError(
             f"Export {export.name}: {table} has no primary key and no NOT NULL unique one, so nothing tells its rows "
             f"apart. Name columns that do with `key:`, or remove `apply:`."
         )
-    # A mask that makes two keys equal would merge their rows without a word.
-    masks = [step for step in export.steps if isinstance(step, Mask) and step.method not in LASTING_MASKS]
-    hidden = [name for name in key if any(fnmatchcase(name, field) for mask in masks for field in mask.fields)]
-    if hidden:
-        raise ConfigError(
-            f"Export {export.name}: key column {hidden[0]!r} is masked by a method that makes different keys equal, so "
-            f"rows could not be told apart. Mask it with `method: hash`, or leave it plain."
-        )
+    refuse_merging(export, relation, key)
     return tuple(key)
 
 

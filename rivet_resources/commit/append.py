@@ -1,4 +1,4 @@
-"""Making a staged window visible in a topic: its rows as messages, with its manifest, in one transaction.
+"""Making staged windows visible in topics: their rows as messages, with their manifests, in one transaction.
 
 Belongs here: the way from parts to messages. Not here: the transaction (`destinations/kafka.py`), bytes
 (`write/messages/`), what a topic refuses (`rerun.py`).
@@ -7,39 +7,54 @@ Belongs here: the way from parts to messages. Not here: the transaction (`destin
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
 
 from rivet_resources.commit.manifest import Manifest
 from rivet_resources.contracts.extract import Staged
-from rivet_resources.contracts.messages import Encoding, MessageBatch, Registered, Topic
+from rivet_resources.contracts.messages import Encoding, MessageBatch, Registered, Topic, WindowMessages
 from rivet_resources.write.messages.encode import RowEncoding, spelling
 
 Step = Callable[[str], None]
 
 
-def append_window(
-    staged: Staged, manifest: Manifest, *, root: Topic, step: Step, registered: Registered | None = None
-) -> None:
-    """Produce a staged window with its manifest, and remove what was staged.
+@dataclass(frozen=True)
+class Appended:
+    """A staged window with its manifest and its topic; `registered` as `publish` has it."""
+
+    staged: Staged
+    manifest: Manifest
+    root: Topic
+    registered: Registered | None = None
+
+    @property
+    def messages(self) -> WindowMessages:
+        """Return what is produced."""
+        return WindowMessages(
+            _messages(self.staged, self.root, self.registered),
+            path=self.manifest.path,
+            content=self.manifest.content,
+            expected=self.staged.previous,
+        )
+
+
+def append_windows(windows: Sequence[Appended], *, step: Step) -> None:
+    """Produce staged windows with their manifests, all at once, and remove what was staged.
 
     Raises:
-        WindowTaken: another run committed the window, or fenced this one.
-        DestinationError and its kin; nothing of the window is visible then.
+        WindowTaken: another run committed one of the windows, or fenced this one.
+        DestinationError and its kin; nothing of the windows is visible then.
     """
-    # One transaction of the broker: a reader of committed messages sees all rows with the manifest, or nothing. The
+    first, *others = windows
+    # One transaction of the broker: a reader of committed messages sees all rows with the manifests, or nothing. The
     # fence is its transactional id, so there is no swap and nothing to take back after a refusal.
-    root.append(
-        _messages(staged, root, registered),
-        path=manifest.path,
-        content=manifest.content,
-        expected=staged.previous,
-        step=step,
-    )
+    first.root.append(first.messages, step=step, beside=[(each.root, each.messages) for each in others])
     # After the transaction only: a death before it leaves the files, and the next run's sweep takes them.
-    root.discard(staged.files)
+    for each in windows:
+        each.root.discard(each.staged.files)
 
 
 def _messages(staged: Staged, root: Topic, registered: Registered | None) -> Iterator[MessageBatch]:

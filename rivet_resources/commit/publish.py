@@ -118,9 +118,9 @@ def publish(
         publish_parts(staged.files, root=root)
         step("manifest")
         if isinstance(root, Topic):
-            from rivet_resources.commit.append import append_window  # start
+            from rivet_resources.commit.append import Appended, append_windows  # start
 
-            append_window(staged, manifest, root=root, step=step, registered=registered)
+            append_windows([Appended(staged, manifest, root, registered)], step=step)
         elif root.keeps_manifests:
             # The one moment that counts. `expected` is the version that was there when the window was planned: of two
             # runs of one window the store lets one through, even if lease and pool both failed.

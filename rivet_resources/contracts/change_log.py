@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 import pyarrow as pa
 
 from rivet_resources.contracts.evidence import Finding
+from rivet_resources.contracts.relation import Comments
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Session, Source, TypeRules
 from rivet_resources.contracts.types import Column
@@ -120,6 +121,14 @@ class Lag:
     facts: Mapping[str, Any] = field(default_factory=dict)  # wal_status, oldest file, …; plain texts and numbers
 
 
+@dataclass(frozen=True)
+class TableComments:
+    """What a catalog says of a table's columns as they are now, {column: comment}; nothing of those that are gone."""
+
+    kind: Comments = "none"
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
 class Handover(Protocol):
     """A consistent copy in the making: the session whose instant it has, and what that instant has seen of the log."""
 
@@ -178,6 +187,12 @@ class Log(Protocol):
 
     def absent(self, table: str) -> frozenset[str]:
         """Name the columns of a table that no change of it will carry; a first copy leaves them out as well."""
+
+    def comments(self, table: str) -> TableComments:
+        """Read the comments of a table's columns as they are now; none of a table that is gone.
+
+        May be asked while a window is read.
+        """
 
     def handover(self) -> AbstractContextManager[Handover]:
         """Open a consistent copy of the tables that begins at or after `begin`'s position; see `cdc.md`, section 8."""

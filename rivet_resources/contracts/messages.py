@@ -6,7 +6,7 @@ Belongs here: the values and the protocol that cross between encoding (`write/me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -42,6 +42,20 @@ class MessageBatch:
     own: list[list[Header]] | None = None
     is_everywhere: list[bool] | None = None
     newest: str = ""  # highest `__pos` among them; '' where rows are no changes
+
+
+@dataclass(frozen=True)
+class WindowMessages:
+    """A window on its way into its topic.
+
+    `path` is that of its manifest, `content` the manifest, `expected` its version when the window was planned; None:
+    there was none.
+    """
+
+    batches: Iterable[MessageBatch]
+    path: str
+    content: bytes
+    expected: str | None
 
 
 @dataclass(frozen=True)
@@ -81,23 +95,20 @@ class Topic(Root, Protocol):
 
     def append(
         self,
-        batches: Iterable[MessageBatch],
+        window: WindowMessages,
         *,
-        path: str,
-        content: bytes,
-        expected: str | None,
         step: Callable[[str], None],
+        beside: Sequence[tuple[Topic, WindowMessages]] = (),
     ) -> None:
         """Produce messages and their window's manifest in one transaction.
 
         Args:
-            path: of the manifest.
-            expected: its version when the window was planned; None: there was none.
-            step: told `produce` when the first messages are on their way, and `commit` when all are there.
+            step: told `produce` when the first messages of a window are on their way, and `commit` when all are there.
+            beside: windows of other topics at the same brokers; readers see all of them, or none.
 
         Raises:
-            WindowTaken: another run committed the window, or fenced this one.
-            DestinationError and its kin; nothing of the window is visible then.
+            WindowTaken: another run committed one of the windows, or fenced this one.
+            DestinationError and its kin; nothing of the windows is visible then.
         """
 
     def newest(self) -> str:

@@ -46,6 +46,9 @@ class Relation:
     rows_estimate: int | None = None
     bytes_estimate: int | None = None
     comments: Comments = "none"
+    gone: frozenset[str] = (
+        frozenset()
+    )  # of these columns, which a log has, the table has none now; nobody knows comments
 
     def column(self, name: str) -> Column | None:
         """Find a column by its exact name."""

@@ -15,6 +15,8 @@ them here.
     manifest    the last message
     commit
 
+First copies of several tables are windows of one transaction, under the id of the first and behind the fences of all.
+
 A process that dies anywhere before the commit leaves an open transaction, which readers of committed messages never
 see: the next run of the export ends it, or the broker does after `transaction_timeout_s`. Until then such readers wait
 behind it.
@@ -26,23 +28,23 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, ClassVar, Literal, Self
+from typing import Annotated, Any, BinaryIO, ClassVar, Literal, Self, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rivet_resources.contracts.addressing import LOOPBACK, MANIFESTS, STAGED, stem_of
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.contracts.messages import MessageBatch, Rerun, TopicCount
+from rivet_resources.contracts.messages import Rerun, Topic, TopicCount, WindowMessages
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.destinations import kafka_proofs
 from rivet_resources.destinations.kafka_client import KafkaLocation
 from rivet_resources.destinations.kafka_topic import KafkaTopic
-from rivet_resources.destinations.kafka_transaction import produce_window
+from rivet_resources.destinations.kafka_transaction import produce_windows
 from rivet_resources.destinations.local import LocalRoot
 from rivet_resources.errors import DestinationError
 from rivet_resources.extras import KAFKA, Extra
@@ -370,20 +372,20 @@ class KafkaRoot:
 
     def append(
         self,
-        batches: Iterable[MessageBatch],
+        window: WindowMessages,
         *,
-        path: str,
-        content: bytes,
-        expected: str | None,
         step: Callable[[str], None],
+        beside: Sequence[tuple[Topic, WindowMessages]] = (),
     ) -> None:
-        """Produce messages and their window's manifest in one transaction.
+        """Produce messages and their window's manifest in one transaction; see `Topic`.
 
         Raises:
-            WindowTaken: another run committed the window, or fenced this one.
-            DestinationError and its kin; nothing of the window is visible then.
+            WindowTaken: another run committed one of the windows, or fenced this one.
+            DestinationError and its kin; nothing of the windows is visible then.
         """
-        produce_window(self.at, batches, path=path, content=content, expected=expected, step=step)
+        # One destination has one kind of root.
+        others = [(cast(KafkaRoot, root).at, messages) for root, messages in beside]
+        produce_windows([(self.at, window), *others], step=step)
 
     def newest(self) -> str:
         """Return the highest `__pos` of the changes that are in the topic."""

@@ -1,4 +1,4 @@
-"""The transaction of one window: rows, then the window's record, then the commit.
+"""The transaction of one window, or of several: rows, then each window's record, then the commit.
 
 Belongs here: the order of `kafka.py` as code. Not here: what is refused before (`kafka_topic.py`), what an error means
 (`kafka_client.py`).
@@ -6,14 +6,14 @@ Belongs here: the order of `kafka.py` as code. Not here: what is refused before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.compute as pc
 
-from rivet_resources.contracts.messages import MessageBatch, WindowAccount
+from rivet_resources.contracts.messages import MessageBatch, WindowAccount, WindowMessages
 from rivet_resources.destinations.kafka_client import Heard, MessageTooLarge, make_producer
 from rivet_resources.destinations.kafka_topic import KafkaTopic
 from rivet_resources.destinations.kafka_windows import ACCOUNT, TopicFacts, offsets, spell_account
@@ -26,41 +26,78 @@ LARGEST_BYTES = 1_000_000_000  # what librdkafka can be told
 GATHERING = {"linger.ms": "20", "batch.size": "1000000"}
 
 
-def produce_window(
-    at: KafkaTopic, batches: Iterable[MessageBatch], *, path: str, content: bytes, expected: str | None,
-    step: Callable[[str], None],
-) -> None:  # fmt: skip
-    """Produce messages and their window's manifest in one transaction; see `Topic.append`."""
-    facts = at.facts()
-    at.make_windows_topic()
-    limit = at.largest()
+def produce_windows(windows: Sequence[tuple[KafkaTopic, WindowMessages]], *, step: Callable[[str], None]) -> None:
+    """Produce the messages of windows with their manifests in one transaction; see `Topic.append`."""
+    first = windows[0][0]
+    facts = [at.facts() for at, _ in windows]
+    for at, _ in windows:
+        at.make_windows_topic()
+    limits = [at.largest() for at, _ in windows]
     heard = Heard()
-    with at.translate("produce") as said:
+    with first.translate("produce") as said:
         said.append(heard)
-        producer = _producer(at, heard, limit)
+        # Each table's windows have an id of their own from here on, and an earlier run may have one of them open: it
+        # is ended before anybody looks what is committed.
+        for at, _ in windows[1:]:
+            _fence(make_producer(at.location, heard, **transaction_settings(at, at.transactional_id)), at)
+        producer = _producer(first, heard, max(limits))
         # The fence: brokers give this id a new epoch, abort what an earlier producer had open under it, and refuse
         # whatever that one still sends. A lease can expire under a process that hangs; this cannot be outlived.
-        try:
-            producer.init_transactions(float(at.location.timeout_seconds))
-        finally:
-            producer.poll(0)  # nobody hears of a refused sign-in meanwhile
+        _fence(producer, first)
         # Behind the fence: what an earlier run with our id had open is decided by now, and no more of it can come.
-        standing = at.windows.read(at.export, settled=True)
-        found = standing.get(path)
-        if (None if found is None else found.version) != expected:
-            raise window_taken(at.uri, path)
-        at.refuse_changed(facts, standing)
-        # Open messages included: others may produce into the topic meanwhile, and what stands before us is not ours.
-        lows = offsets(at.location, at.topic, facts.partitions, uri=at.uri, all_there_is=True)
+        for (at, window), known in zip(windows, facts, strict=True):
+            _refuse_taken(at, window, known)
+        # Open messages included: others may produce into a topic meanwhile, and what stands before us is not ours.
+        lows = [
+            offsets(at.location, at.topic, known.partitions, uri=at.uri, all_there_is=True)
+            for (at, _), known in zip(windows, facts, strict=True)
+        ]
         producer.begin_transaction()
         try:
-            _Window(at, producer, heard, facts, limit, step).run(batches, lows, path, content)
+            sent = [
+                _Window(at, window, producer, heard, known, limit, step)
+                for (at, window), known, limit in zip(windows, facts, limits, strict=True)
+            ]
+            _run(sent, lows, producer, step)
         # Ctrl-C too: an open transaction holds back every reader of committed messages until the broker ends it.
         except BaseException:
             with suppress(Exception):  # the fault that ended it is the one to tell
                 producer.purge()
                 producer.abort_transaction(5.0)
             raise
+
+
+def _fence(producer: Any, at: KafkaTopic) -> None:
+    try:
+        producer.init_transactions(float(at.location.timeout_seconds))
+    finally:
+        producer.poll(0)  # nobody hears of a refused sign-in meanwhile
+
+
+def _refuse_taken(at: KafkaTopic, window: WindowMessages, facts: TopicFacts) -> None:
+    """Refuse a window that another run committed since it was planned, and a topic that is another one.
+
+    Raises:
+        WindowTaken, TopicChanged
+    """
+    standing = at.windows.read(at.export, settled=True)
+    found = standing.get(window.path)
+    if (None if found is None else found.version) != window.expected:
+        raise window_taken(at.uri, window.path)
+    at.refuse_changed(facts, standing)
+
+
+def _run(windows: Sequence[_Window], lows: Sequence[list[int]], producer: Any, step: Callable[[str], None]) -> None:
+    """Produce the rows of all windows, then their manifests, and commit."""
+    for window in windows:
+        window.produce()
+    windows[0].flush()
+    accounts = [window.account(low) for window, low in zip(windows, lows, strict=True)]
+    step("commit")
+    for window, account in zip(windows, accounts, strict=True):
+        window.tell(account)
+    windows[0].flush()
+    producer.commit_transaction(float(windows[0].at.location.timeout_seconds))
 
 
 def transaction_settings(at: KafkaTopic, transactional_id: str) -> dict[str, Any]:
@@ -97,6 +134,7 @@ class _Window:
     """The messages of one window inside an open transaction."""
 
     at: KafkaTopic
+    window: WindowMessages
     producer: Any
     heard: Heard
     facts: TopicFacts
@@ -105,30 +143,30 @@ class _Window:
     messages: int = 0
     newest: str = ""
 
-    def run(self, batches: Iterable[MessageBatch], lows: list[int], path: str, content: bytes) -> None:
-        """Produce rows, then the manifest, and commit."""
-        for number, batch in enumerate(batches):
+    def produce(self) -> None:
+        """Hand all rows to the producer."""
+        for number, batch in enumerate(self.window.batches):
             self._refuse_large(batch)
             self._produce(batch)
             self.newest = max(self.newest, batch.newest)
             # One flush early: a broker that refuses what we produce says so before the whole window is spelled.
             if number == 0:
-                self._flush()
+                self.flush()
                 self.step("produce")
-        self._flush()
+
+    def account(self, lows: list[int]) -> WindowAccount:
+        """Return what the window leaves in its topic, once brokers have all messages."""
         at = self.at
         # Behind the flush and before the commit: all our messages lie below, and commit markers above, so `rivet
         # validate` counts within [low, high).
         highs = offsets(at.location, at.topic, self.facts.partitions, uri=at.uri, all_there_is=True)
-        account = WindowAccount(
-            self.messages, self.facts.partitions, self.facts.id, tuple(zip(lows, highs, strict=True)), self.newest
-        )
-        self.step("commit")
-        self.producer.produce(
-            at.windows_topic, content, f"{at.export}:{path}", 0, headers=[(ACCOUNT, spell_account(account))]
-        )
-        self._flush()
-        self.producer.commit_transaction(float(at.location.timeout_seconds))
+        spans = tuple(zip(lows, highs, strict=True))
+        return WindowAccount(self.messages, self.facts.partitions, self.facts.id, spans, self.newest)
+
+    def tell(self, account: WindowAccount) -> None:
+        """Produce the manifest."""
+        key, headers = f"{self.at.export}:{self.window.path}", [(ACCOUNT, spell_account(account))]
+        self.producer.produce(self.at.windows_topic, self.window.content, key, 0, headers=headers)
 
     def _refuse_large(self, batch: MessageBatch) -> None:
         """Refuse a message that the topic does not take, before the broker does.
@@ -189,7 +227,7 @@ class _Window:
                 self.messages += 1
         self._refuse_undelivered()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """Wait until brokers have all messages.
 
         Raises:

@@ -15,7 +15,7 @@ from rivet_resources.contracts.messages import Topic
 from rivet_resources.drain.checkpoint_book import BEGINNING, COPYING, DRAINING, NOWHERE, CheckpointBook
 from rivet_resources.drain.commit import Committing
 from rivet_resources.drain.in_topics import copied
-from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, write_finding
+from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, table_run, write_finding
 from rivet_resources.errors import CheckpointUnusable, LogSetup, RivetError, SourceLost
 
 
@@ -66,8 +66,12 @@ class Beginning:
             self.book.save(position, COPYING)
         # Manifests before the checkpoint, as in every window: a death in between copies again, over the same
         # windows.
-        for table, each in staged.items():
-            self.committing.publish(table, each, position, done.tables[table])
+        if self._is_final() and len(staged) > 1:
+            # One of them alone could not be made again beside the others: the snapshot that all are of is gone then.
+            self.committing.publish_together(staged, position, done.tables)
+        else:
+            for table, each in staged.items():
+                self.committing.publish(table, each, position, done.tables[table])
         done.copied_rows = sum(each.measures.rows for each in staged.values())
         self.hands.step("checkpoint")
         self.book.save(position, DRAINING)
@@ -78,13 +82,33 @@ class Beginning:
         return self.plan.initial and any(isinstance(root, Topic) for root in self.hands.roots.values())
 
     def _was_copied(self, position: Position) -> bool:
-        """Go on behind a copy that an earlier run produced before it died; return whether there is one."""
+        """Go on behind copies that an earlier run produced before it died; return whether there are any.
+
+        Raises:
+            CheckpointUnusable: a table joined since, or they are those of another run than the one that is noted.
+        """
         found = copied(self.hands.roots, position) if self._is_final() else {}
-        # Only all of them: one table's copy that is missing has to be made, and the position goes on after all
-        # copies.
-        if found.keys() != self.hands.roots.keys():
+        if not found:
             return False
+        # They are produced together. What else is missing was not captured then, and has no rows of that snapshot.
+        if joined := [table for table in self.hands.roots if table not in found]:
+            raise CheckpointUnusable(
+                f"Export {self.plan.export}: the first copies of {', '.join(found)} are in their topics, and "
+                f"{', '.join(joined)} joined since a run died behind them. Take {', '.join(joined)} out of `tables`, "
+                f"and give it an export of its own."
+            )
         assert self.book.stored is not None
+        # A run that hung may have committed behind the look of another one, whose snapshot is the one that is noted:
+        # by that, changes would be left out which these copies do not have.
+        noted = {table: table_run(self.book.stored.run_id, self.plan.folders[table], export=self.plan.export)
+                 for table in found}  # fmt: skip
+        if strange := [table for table, manifest in found.items() if manifest.run_id != noted[table]]:
+            raise CheckpointUnusable(
+                f"Export {self.plan.export}: the first copy of {strange[0]} in its topic is that of run "
+                f"{found[strange[0]].run_id}, and the snapshot that is noted is another run's. Two runs worked at "
+                f"once, so which changes the copy holds is not known. Name another topic, run "
+                f"`rivet state reset -e {self.plan.export}`, and let one run work at a time."
+            )
         facts = self.book.stored.metadata
         self.book.seen, self.book.seen_until = facts.get("seen", ""), facts.get("seen_until", "")
         for table, manifest in found.items():

@@ -7,7 +7,9 @@ tables (`drain.py`), that of one window (`commit/publish.py`).
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pyarrow as pa
 
@@ -17,14 +19,16 @@ from rivet_resources.commit.remembered import Remembered
 from rivet_resources.contracts.change_log import LogSource, Position
 from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import CursorMove, Extract, MetaColumns, Staged, Window
-from rivet_resources.contracts.messages import Topic, value_schema
+from rivet_resources.contracts.messages import Registered, Topic, value_schema
 from rivet_resources.contracts.provenance import Provenance
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.source import Source
+from rivet_resources.contracts.transform import Transform
 from rivet_resources.drain.checkpoint_book import CheckpointBook
 from rivet_resources.drain.parts import TableWindow
 from rivet_resources.drain.plan import DrainPlan, DrainServices, TableDrained
+from rivet_resources.drain.tags import is_by_tags
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Committing:
         return Staged(
             extract=replace(
                 extract,
+                transforms=_settled(extract.transforms, window),
                 relation=replace(extract.relation, columns=window.columns),
                 # The low end is the extract's since before the first change; the high end is known only now.
                 cursor=replace(extract.cursor, high=end.key),
@@ -98,12 +103,7 @@ class Committing:
         Raises:
             WindowTaken: another run has the lease, or took the window.
         """
-        # Whose rows they are goes into the manifest itself: the next run admits a table by it.
-        staged = replace(staged, extract=replace(staged.extract, provenance=self.provenance(table)))
-        registered = self.hands.registered(table)
-        if registered is not None:
-            schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
-            staged = replace(staged, extract=replace(staged.extract, registered=registered(value_schema(schema))))
+        staged, registered = self._complete(table, staged)
         # One window's cursor is not moved by its publishing: the checkpoint is one for all tables, and is saved
         # after the last of them.
         root = self.hands.roots[table]
@@ -115,6 +115,42 @@ class Committing:
             # The next one begins where this one ends, so nothing else of the chain need be looked at.
             self.seen[table] = Remembered(root)
             self.seen[table].hold(manifest.path, manifest.content)
+        self._note(table, staged, manifest, end, mine)
+
+    def publish_together(
+        self, windows: Mapping[str, Staged], end: Position, tables: Mapping[str, TableDrained]
+    ) -> None:
+        """Make the first copies of several topics visible in one transaction, and count them.
+
+        Raises:
+            WindowTaken: another run has the lease, or took one of the windows.
+        """
+        from rivet_resources.commit.together import OfTopic, publish_together  # start
+
+        complete = {table: self._complete(table, staged) for table, staged in windows.items()}
+        found = publish_together(
+            [
+                OfTopic(staged, cast(Topic, self.hands.roots[table]), registered)
+                for table, (staged, registered) in complete.items()
+            ],
+            state=_Elsewhere(self.hands.state),
+            step=self._before,
+        )
+        for (table, (staged, _)), manifest in zip(complete.items(), found, strict=True):
+            self._note(table, staged, manifest, end, tables[table])
+
+    def _complete(self, table: str, staged: Staged) -> tuple[Staged, Registered | None]:
+        """Add whose rows they are, which goes into the manifest itself, and how messages are registered."""
+        # The next run admits a table by it.
+        staged = replace(staged, extract=replace(staged.extract, provenance=self.provenance(table)))
+        registered = self.hands.registered(table)
+        if registered is not None:
+            schema = pa.ipc.read_schema(pa.py_buffer(staged.schema_ipc))
+            staged = replace(staged, extract=replace(staged.extract, registered=registered(value_schema(schema))))
+        return staged, registered
+
+    def _note(self, table: str, staged: Staged, manifest: Manifest | None, end: Position, mine: TableDrained) -> None:
+        """Count a window that was published."""
         mine.rows += staged.measures.rows
         mine.windows += 1
         mine.files += len(staged.parts)
@@ -169,6 +205,11 @@ class _Elsewhere:
 def provenance_of(source: LogSource | Source, source_name: str, identity: str, table: str) -> Provenance:
     """Join the identity of a log's source, as its checkpoint keeps it, with the table whose changes are read."""
     return Provenance(source.type, source_name, (identity,), "", ".".join(source.lineage_name(table)))
+
+
+def _settled(steps: tuple[Transform, ...], window: TableWindow) -> tuple[Transform, ...]:
+    """Put in the place of masks by tag what they masked in a window, for its manifest."""
+    return (window.tagged, *steps[1:]) if is_by_tags(steps) else steps
 
 
 def schemas_between(staged: Staged) -> list[bytes]:

@@ -37,6 +37,7 @@ from rivet_resources.drain.lines import lines
 from rivet_resources.drain.parts import TableWindow, WindowParts, scratch_of
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, TableDrained, write_finding
 from rivet_resources.drain.publish_behind import PublishBehind
+from rivet_resources.drain.tags import TagLookup
 from rivet_resources.drain.window_size import UNDER_WAY, WindowSize
 from rivet_resources.errors import RivetError, SourceLost
 
@@ -84,6 +85,7 @@ class _Drain:
         self.hands = replace(hands, step=partial(self._step, hands.step))
         self.book = CheckpointBook(plan, hands.checkpoints)
         self.committing = Committing(plan, self.hands, self.book)
+        self.tags = TagLookup(plan.steps, log, hands.judge_tags)
         self.size = WindowSize(plan.window_bytes // UNDER_WAY, plan.commit_every)
         self.ends: dict[str, str] = {}  # table → where its last window ended that was read
         self.read_changes = 0
@@ -202,6 +204,7 @@ class _Drain:
                 return position, target
             self._rest()
             survey = self.log.survey()
+            self.tags.look_again()
             self._check_position(position, survey, done)
             target = survey.target
 
@@ -382,7 +385,7 @@ class _Drain:
                     return item
                 # At a table's first change: a capture of many tables looks only at the destinations that get rows.
                 self._begin(item.table)
-                parts.add(item)
+                parts.add(item, self.tags.steps_of(item.table, item.columns))
                 self.hands.step("part")
                 self.behind.raise_failed()
                 if self.hands.is_asked_to_end():

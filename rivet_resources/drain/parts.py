@@ -34,10 +34,12 @@ from rivet_resources.errors import RivetError
 from rivet_resources.scratch import enough_room
 from rivet_resources.shape.change_envelope import flat
 from rivet_resources.shape.shape import EXPORTED_AT
+from rivet_resources.shape.transforms.mask_tags import NO_TAGS, TaggedMasks, masks_by_tag
 from rivet_resources.shape.transforms.pipeline import TransformPlan, plan
 from rivet_resources.write.measures import Tally
 from rivet_resources.write.parts import PartFiles
 
+Batch = tuple[Changes, tuple[Transform, ...]]
 # The decoder may be so far ahead, and memory is bounded by it: with one batch, decoding would wait for each write.
 WAITING = 2  # batches between the decoder and the writer; each is about `Capture.memory_bytes`
 
@@ -50,6 +52,11 @@ class ChangeShaping:
     exported_at: datetime | None
     _columns: tuple[Column, ...] | None = None
     _plan: TransformPlan | None = None
+
+    def take(self, steps: tuple[Transform, ...]) -> None:
+        """Go on with these steps: those by tag change with the comments of a table."""
+        if steps != self.steps:
+            self.steps, self._plan = steps, None
 
     def shape(self, changes: Changes) -> pa.Table:
         """Shape one batch; both images go through the steps, so that a mask hides the row before as well.
@@ -137,6 +144,7 @@ class _TableParts:
     tally: Tally | None = None
     parts: list[tuple[Part, pa.Schema]] = field(default_factory=list)
     measures: Measures = field(default_factory=Measures)
+    tagged: TaggedMasks = NO_TAGS  # columns that some batch of the window had masked, masks of the last one
 
     def write(self, table: pa.Table, special: Mapping[str, Mapping[str, int]], *, prefix: str, folder: Path) -> None:
         if self.writer is None:
@@ -171,6 +179,7 @@ class TableWindow:
     schema: pa.Schema
     columns: tuple[Column, ...]
     measures: Measures
+    tagged: TaggedMasks = NO_TAGS  # columns that any of the parts has masked, masks of the newest schema
 
 
 class WindowParts:
@@ -205,13 +214,13 @@ class WindowParts:
         self._start, self._rows, self._bytes, self._scratch = start, rows, size_bytes, scratch
         self._part, self._in_part, self._bytes_in_part = 0, 0, 0
         # Bounded: when the writer cannot follow, the decoder waits in `_put`, and the server is not asked for more.
-        self._queue: queue.Queue[Changes | None] = queue.Queue(WAITING)
+        self._queue: queue.Queue[Batch | None] = queue.Queue(WAITING)
         self._fault: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()  # Python 3.11 takes a thread whose `join` was interrupted for ended
 
-    def add(self, changes: Changes) -> None:
-        """Take one batch.
+    def add(self, changes: Changes, steps: tuple[Transform, ...]) -> None:
+        """Take one batch, and the steps that its rows go through.
 
         Raises:
             RivetError: what writing an earlier batch said.
@@ -224,7 +233,7 @@ class WindowParts:
             self._thread.start()
         self.changes += changes.data.num_rows
         self.size_bytes += changes.data.nbytes
-        self._put(changes)
+        self._put((changes, steps))
 
     def close(self) -> dict[str, TableWindow]:
         """Finish all parts: {table as configured: what it has}; tables without a change are not there.
@@ -269,21 +278,21 @@ class WindowParts:
 
     def _work_through(self) -> None:
         while True:
-            changes = self._queue.get()
+            batch = self._queue.get()
             try:
-                if changes is None:
+                if batch is None:
                     if self._fault is None:
                         self._roll()
                     return
                 if self._fault is None:
-                    self._write(changes)
+                    self._write(*batch)
             except BaseException as error:
                 # Told by the thread that reads the log, at its next batch.
                 self._fault = error
-                if changes is None:
+                if batch is None:
                     return
 
-    def _write(self, changes: Changes) -> None:
+    def _write(self, changes: Changes, steps: tuple[Transform, ...]) -> None:
         """Write a batch in pieces, so that a part ends where its limit is."""
         table = self._tables[changes.table]
         # Left out before anything is counted: these rows are in the topic, from the run that died before its
@@ -294,6 +303,8 @@ class WindowParts:
                 return
         # Judged on the rows as the log gave them, before anything of ours touches them.
         self.disorder += table.order.disorder(changes.data)
+        table.shaping.take(steps)
+        table.tagged = masks_by_tag(steps).after(table.tagged)
         shaped = table.shaping.shape(changes)
         if self._shape is not None:
             shaped = self._shape(shaped, changes.table)
@@ -324,13 +335,13 @@ class WindowParts:
 
     # --- the reading thread ----------------------------------------------------------------------
 
-    def _put(self, changes: Changes | None) -> None:
+    def _put(self, batch: Batch | None) -> None:
         # A second at a time, so that a writer that died is noticed: a put without a limit would wait for it for
         # ever.
         while True:
             self._raise()
             try:
-                return self._queue.put(changes, timeout=1)
+                return self._queue.put(batch, timeout=1)
             except queue.Full:
                 if self._thread is None or not self._thread.is_alive():
                     self._raise()
@@ -349,7 +360,7 @@ def _window(table: _TableParts) -> TableWindow:
         part if schema == newest else replace(part, schema=base64.b64encode(schema.serialize().to_pybytes()).decode())
         for part, schema in table.parts
     )
-    return TableWindow(parts, newest, table.columns, table.measures)
+    return TableWindow(parts, newest, table.columns, table.measures, table.tagged)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from rivet_resources.contracts.format import Format
 from rivet_resources.contracts.messages import Registered
 from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.provenance import Provenance
+from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.transform import Transform
 from rivet_resources.drain.window_size import WINDOW_BYTES
@@ -111,6 +112,10 @@ class Judge(Protocol):
         """
 
 
+# Told a table with columns as its log has them and comments as they are now; returns it with what is remembered of
+# columns that are gone; raises DriftRefused, ColumnTagRefused.
+JudgeTags = Callable[[str, Relation], Relation]
+
 # Raises `EndOverdue` in its block, so many seconds after an end was asked for.
 EndWithin = Callable[[float], AbstractContextManager[None]]
 
@@ -141,6 +146,7 @@ class DrainServices:
     is_asked_to_end: Callable[[], bool] = lambda: False
     end_within: EndWithin = never_ends
     registered: Callable[[str], Registered | None] = lambda table: None  # schemas of a table's messages
+    judge_tags: JudgeTags = lambda table, relation: relation
 
 
 @dataclass

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from pathlib import Path
+from socket import socket
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -177,8 +178,12 @@ class HttpSchemaRegistry:
         # For the whole answer: `timeout` of the connection is of each read, and a server that sends a byte now and then
         # would never run into it.
         until = time.monotonic() + self.timeout_seconds
+        # An answer that says it is the connection's last one takes the socket from `line`, and its bytes still come in.
+        lines: list[socket] = []
         try:
-            with deadline(self.timeout_seconds, lambda: hang_up([line.sock] if line.sock else [])):
+            with deadline(self.timeout_seconds, lambda: hang_up([*lines, *([line.sock] if line.sock else [])])):
+                line.connect()
+                lines.append(line.sock)
                 # Confluent's own Python client brings librdkafka and five more packages for eight requests, so these
                 # are made here.
                 line.request(method, parts.path.rstrip("/") + path, body, headers)
@@ -234,9 +239,9 @@ class HttpSchemaRegistry:
         """Return what an answer that is no success means."""
         said = _message(content)
         if status in (401, 403):
-            whose = f"user {self.username}" if self.username else "nobody without `username`"
+            whose = f"user {self.username}" if self.username else "whoever asks without `username`"
             return SchemaRegistryAuth(
-                f"The schema registry {self.name} lets {whose} not do this (HTTP {status}). Look at `username` and "
+                f"The schema registry {self.name} does not let {whose} do this (HTTP {status}). Look at `username` and "
                 f"`password_env` of `schema_registry`, and at the user's rights."
             )
         if status == 409:

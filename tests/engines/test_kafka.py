@@ -252,6 +252,39 @@ def test_truncate_reaches_every_partition(kafka: Broker, fresh_database: str, tm
     assert "match" == validated.verdict
 
 
+def test_tagged_columns_are_masked_in_keys_and_values(kafka: Broker, fresh_database: str, tmp_path: Path) -> None:
+    """A hashed key still tells rows apart, in the copy, in changes and in tombstones; one that would not is refused."""
+    topic = kafka.topic()
+    with postgres_shop(fresh_database, tmp_path) as made:
+        made.run("COMMENT ON COLUMN orders.id IS 'pii: id'", "COMMENT ON COLUMN orders.total IS 'pii'")
+        block = (
+            f"source: {{type: postgres, url: '{made.url}'}}\nspark: inline\nexports:\n"
+            f"  - {{name: orders, table: orders, mode: cdc, format: ndjson,\n"
+            f"     cdc: {{initial: snapshot{made.settings}}},\n"
+            f"     mask_tags: {{'pii: id': {{method: METHOD}}, pii: {{method: redact}}}},\n"
+            f"     destination: {{type: kafka, bootstrap_servers: '{kafka.servers}', topic: {topic}}}}}\n"
+        )
+        made.config.write_text(block.replace("METHOD", "redact"))
+        with pytest.raises(ConfigError, match="key column 'id' is masked by a method that makes different keys equal"):
+            export_once(made.config)
+        made.config.write_text(block.replace("METHOD", "hash, key: k1, length: 12"))
+        made.write()
+        export_once(made.config)
+        made.write()
+        export_once(made.config)
+        rows = made.rows()
+
+    now, totals = {}, set()
+    for message in kafka.read(topic):
+        value = message.value()
+        now[json.loads(message.key())["id"]] = value and json.loads(value)
+        totals.add(value and json.loads(value)["total"])
+    assert {12} == {len(key) for key in now}
+    assert len(rows) == sum(value is not None for value in now.values())
+    assert {None, "[REDACTED]"} == totals
+    assert all(value["id"] == key for key, value in now.items() if value)
+
+
 # --- refusals ------------------------------------------------------------------------------------
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete
 
+from rivet_assets.config.load import load_config
+from rivet_assets.run.admit.scope import state_of
+from rivet_resources.errors import CheckpointUnusable, RivetError
+from rivet_resources.state.leases import export_lease
 from tests import processes
 from tests.faults.shop import Shop, postgres_shop
 from tests.faults.topic_run import export_once
@@ -21,7 +28,7 @@ STEPS = ("parts", "manifest", "produce", "commit", "success", "cursor", "metrics
 DRAIN_STEPS = ("read", "staged", *STEPS[:5], "checkpoint", "source", "acknowledged")
 FIRST_STEPS = ("begin", "begun", "copy", *STEPS[:5], "checkpoint")
 # One of each kind runs every day: a window that is not committed, and one that is and nobody knows.
-DAILY = {("incremental", "produce"), ("full", "success"), ("drain", "checkpoint")}
+DAILY = {("incremental", "produce"), ("full", "success"), ("drain", "checkpoint"), ("several", "produce")}
 
 
 def cases(mode: str, steps: tuple[str, ...]) -> list[object]:
@@ -154,3 +161,162 @@ def test_first_drain_after_a_death_at_any_step(kafka: Broker, shop: tuple[Shop, 
     export_once(made.config)
 
     must_hold(kafka, made, topic)
+
+
+# --- first copies of several tables --------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(kafka: Broker, fresh_database: str, tmp_path: Path) -> Iterator[tuple[Shop, str]]:
+    """Three captured tables, of which one is empty, in one drain; and what their topics' names begin with."""
+    prefix = f"many.{secrets.token_hex(4)}"
+    for table in ("orders", "lines", "gifts"):
+        kafka.topic(f"{prefix}.{table}")
+    with postgres_shop(fresh_database, tmp_path) as made:
+        made.run(
+            "CREATE TABLE lines (id bigint PRIMARY KEY, total bigint)",
+            "CREATE TABLE gifts (id bigint PRIMARY KEY, total bigint)",
+        )
+        made.config.write_text(
+            f"source: {{type: postgres, url: '{made.url}'}}\nspark: inline\nexports:\n"
+            f"  - {{name: shop, tables: [orders, lines, gifts], mode: cdc, format: ndjson,\n"
+            f"     cdc: {{initial: snapshot, rollover: 4{made.settings}}},\n"
+            f"     destination: {{type: kafka, bootstrap_servers: '{kafka.servers}', topic: '{prefix}.{{table}}'}}}}\n"
+        )
+        write_both(made)
+        yield made, prefix
+
+
+def write_both(shop: Shop) -> None:
+    """Write orders, each with its line in the same transaction, and change both."""
+    first = shop.written
+    shop.written += 10
+    values = ", ".join(f"({number}, {number})" for number in range(first, first + 10))
+    shop.run(
+        f"WITH o AS (INSERT INTO orders VALUES {values} RETURNING *) INSERT INTO lines SELECT * FROM o",
+        f"WITH o AS (UPDATE orders SET total = total + 1000 WHERE id >= {first + 5} RETURNING *) "
+        "UPDATE lines SET total = o.total FROM o WHERE o.id = lines.id",
+        f"WITH o AS (DELETE FROM orders WHERE id = {first + 2} RETURNING *) "
+        "DELETE FROM lines USING o WHERE o.id = lines.id",
+    )
+
+
+def rows_in(kafka: Broker, topic: str) -> dict[int, int]:
+    """Replay a topic as a reader of committed messages does; no change may come twice."""
+    state: dict[int, int] = {}
+    places = []
+    for message in kafka.read(topic):
+        headers = dict(message.headers())
+        places.append((headers["__pos"], headers["__seq"], message.key()))
+        key = json.loads(message.key())["id"]
+        if message.value() is None:
+            state.pop(key, None)
+        else:
+            state[key] = json.loads(message.value())["total"]
+    assert len(set(places)) == len(places)
+    return state
+
+
+# Steps of a first drain, and which one of that name: `copy` is told once for each table, and so is `produce` of those
+# that have rows.
+PLACES = [("begun", 1), ("copy", 1), ("copy", 2), ("copy", 3), ("parts", 1), ("manifest", 1), ("produce", 1),
+          ("produce", 2), ("commit", 1), ("success", 1), ("metrics", 1), ("checkpoint", 1)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step", "nth"),
+    [place if place == ("produce", 2) else pytest.param(*place, marks=pytest.mark.matrix) for place in PLACES],
+)
+def test_first_copies_of_several_tables_after_a_death_at_any_step(
+    kafka: Broker, pair: tuple[Shop, str], step: str, nth: int
+) -> None:
+    """Readers see all copies or none, of one snapshot; behind them each change comes once, wherever a run died."""
+    made, prefix = pair
+
+    killed(made.config, step, nth)
+    between = [rows_in(kafka, f"{prefix}.{table}") for table in ("orders", "lines")]
+    write_both(made)
+    export_once(made.config)
+    copied = [rows_in(kafka, f"{prefix}.{table}") for table in ("orders", "lines")]
+    write_both(made)
+    export_once(made.config)
+
+    is_there = step in ("success", "metrics", "checkpoint")
+    assert (between[0] == between[1], bool(between[0])) == (True, is_there)
+    assert copied[0] == copied[1]
+    assert [made.rows()] * 2 == [rows_in(kafka, f"{prefix}.{table}") for table in ("orders", "lines")]
+    assert {} == rows_in(kafka, f"{prefix}.gifts")
+
+
+@pytest.mark.matrix
+def test_run_that_hangs_before_its_commit_is_fenced_by_the_next(kafka: Broker, pair: tuple[Shop, str]) -> None:
+    """Of all tables nothing of the first run is visible, also of those whose windows have other ids."""
+    made, prefix = pair
+    ran = []
+
+    def overtaken(name: str) -> None:
+        if name == "commit" and not ran:
+            ran.append(True)
+            # As if this run had stood still for longer than its lease lasts.
+            with closing(state_of(load_config(made.config))) as state, state._database.write() as connection:
+                connection.execute(delete(export_lease))
+            export_once(made.config)
+            write_both(made)
+
+    with pytest.raises(RivetError):
+        export_once(made.config, step=overtaken)
+    export_once(made.config)
+
+    assert [made.rows()] * 2 == [rows_in(kafka, f"{prefix}.{table}") for table in ("orders", "lines")]
+
+
+@pytest.mark.matrix
+def test_what_an_earlier_run_has_open_for_any_of_the_tables_is_ended(kafka: Broker, pair: tuple[Shop, str]) -> None:
+    """Windows of each table have an id of their own, and the transaction of all copies is that of the first."""
+    from confluent_kafka import KafkaException, Producer
+
+    made, prefix = pair
+    topic = f"{prefix}.lines"
+    late = Producer({"bootstrap.servers": kafka.servers, "transactional.id": f"rivet.{topic}.shop/lines"})
+    late.init_transactions(30)
+    late.begin_transaction()
+    late.produce(topic, b"late")
+    late.flush()
+
+    export_once(made.config)
+
+    with pytest.raises(KafkaException):
+        late.commit_transaction(30)
+    assert [made.rows()] * 2 == [rows_in(kafka, f"{prefix}.{table}") for table in ("orders", "lines")]
+
+
+@pytest.mark.matrix
+def test_table_that_joins_behind_copies_that_are_produced_is_refused(kafka: Broker, pair: tuple[Shop, str]) -> None:
+    """Nothing has its rows of that snapshot; without it the drain goes on."""
+    made, prefix = pair
+    made.run("CREATE PUBLICATION {slot} FOR TABLE orders, lines, gifts")
+    whole = made.config.read_text()
+    made.config.write_text(whole.replace("[orders, lines, gifts]", "[orders, lines]"))
+    killed(made.config, "success")
+    made.config.write_text(whole)
+
+    with pytest.raises(CheckpointUnusable, match="gifts joined since a run died"):
+        export_once(made.config)
+    made.config.write_text(whole.replace("[orders, lines, gifts]", "[orders, lines]"))
+    write_both(made)
+    export_once(made.config)
+
+    assert [made.rows()] * 2 == [rows_in(kafka, f"{prefix}.{table}") for table in ("orders", "lines")]
+
+
+@pytest.mark.matrix
+def test_copy_of_another_run_than_the_noted_one_is_refused(kafka: Broker, pair: tuple[Shop, str]) -> None:
+    """Which changes it holds is not known."""
+    made, _ = pair
+    killed(made.config, "success")
+    store, key = made.checkpoints()
+    stored, generation = store.take(key)
+    store.save(replace(stored, run_id="shop_20260101T000000.000_000000", generation=generation))
+
+    with pytest.raises(CheckpointUnusable, match="Two runs worked at once"):
+        export_once(made.config)

@@ -30,7 +30,9 @@ from rivet_resources import secret_stores, secrets
 from rivet_resources.contracts.secret_reference import SecretReference
 from rivet_resources.engines.shared import credentials
 from rivet_resources.errors import ConfigError, SecretStoreUnreachable, SecretUnreadable
+from rivet_resources.secret_file import MOST_BYTES
 from rivet_resources.secret_stores import read_secret
+from rivet_resources.secrets import resolve_secret
 from tests.servers.postgres import ObjectStore, free_port
 
 SECRET = "hunter2"
@@ -229,6 +231,30 @@ def test_files_hold_secrets(tmp_path: Path) -> None:
     assert SECRET == read_secret("A", reference(file=str(tmp_path / "object"), field="url"))
     with pytest.raises(SecretUnreadable, match="No such file"):
         read_secret("A", reference(file=str(tmp_path / "none")))
+
+
+NO_SECRETS = [(b"\xff\xfe\x00", "it is not UTF-8 text"), (b"x" * (MOST_BYTES + 1), "more than 1 MB")]
+
+
+@pytest.mark.parametrize(("content", "why"), NO_SECRETS)
+def test_file_that_holds_no_secret_is_refused_and_nothing_of_it_shown(tmp_path: Path, content: bytes, why: str) -> None:
+    """A device that never ends is read no farther than a secret may reach, by `secrets:` and by `url_file` alike."""
+    file = tmp_path / "file"
+    file.write_bytes(content)
+
+    with pytest.raises(SecretUnreadable, match=why) as told:
+        read_secret("A", reference(file=str(file)))
+    with pytest.raises(ConfigError, match=why) as also:
+        resolve_secret(None, env=None, file=file, key="url")
+
+    assert [None, None] == [told.value.__cause__, also.value.__cause__]
+    assert ("xx" in str(told.value), "0xff" in str(also.value)) == (False, False)
+
+
+def test_device_that_never_ends_is_no_secret() -> None:
+    """It would fill the memory."""
+    with pytest.raises(SecretUnreadable, match="more than 1 MB"):
+        read_secret("A", reference(file="/dev/zero"))
 
 
 @pytest.mark.parametrize("store", ["aws", "vault", "gcp"])

@@ -10,7 +10,7 @@ resolved for one (`shape.planned`): whoever forgets that gets an error, and no p
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -20,6 +20,7 @@ from pydantic import AfterValidator, Field, SecretStr, field_validator, model_va
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.settings import Settings
 from rivet_resources.contracts.transform import StepPlan, Transform, TransformError
+from rivet_resources.contracts.types import Column
 from rivet_resources.shape.transforms.fields import check_unique, itself, missing
 from rivet_resources.shape.transforms.mask import Mask, Method, bare_null, misfit
 from rivet_resources.shape.transforms.pipeline import plan
@@ -105,12 +106,14 @@ class TagMasks:
 
     `of_contract`: column as it is written → the texts of its tags there, () where the contract names it and no tag.
     `rest`: the steps after this one, by which a written column leads to those of the source.
+    `of_log`: rows are those of a log, with columns of then, so `unmasked` may name some that a table does not have.
     """
 
     rules: Mapping[str, MaskRule]
     unmasked: tuple[str, ...] = ()
     of_contract: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rest: tuple[Transform, ...] = ()
+    of_log: bool = False
     type: Literal["mask_tags"] = "mask_tags"
 
     def plan(self, schema: pa.Schema) -> StepPlan:
@@ -138,17 +141,19 @@ class TagMasks:
         """
         schema = pa.schema([column.field for column in relation.columns])
         check_unique(schema)
-        for name in self.unmasked:
-            if name not in schema.names:
+        plain = unmasked_columns(relation, self.unmasked)
+        for name in self.unmasked if not self.of_log else ():
+            if not unmasked_columns(relation, (name,)):
                 raise ColumnTagRefused(f"unmasked: {missing(name, schema.names)}")
+        is_told = relation.comments == "all" and not relation.gone
         # Planning the steps costs milliseconds for each SQL text, and comments alone need none of it.
-        written = {} if relation.comments == "all" and not self.of_contract else self._written(schema)
+        written = {} if is_told and not self.of_contract else self._written(schema)
         found = []
         for column in relation.columns:
-            if column.name in self.unmasked:
+            if column.name in plain:
                 continue
             outputs = written.get(column.name, ())
-            is_readable = relation.comments == "all" or (relation.comments == "own" and column.comment != "")
+            is_readable = _is_readable(relation, column)
             if not is_readable and not self.of_contract.keys() >= set(outputs):
                 raise _unreadable(relation, column.name)
             texts = [text for name in outputs for text in self.of_contract.get(name, ())]
@@ -230,6 +235,24 @@ class TaggedMasks:
             table = mask.apply(table)
         return table
 
+    def after(self, earlier: TaggedMasks) -> TaggedMasks:
+        """Return these masks with the columns of both, as one window of a log may have had them."""
+        columns = {each.name: each for each in (*earlier.columns, *self.columns)}
+        return TaggedMasks(tuple(columns.values()), self.masks)
+
+
+NO_TAGS = TaggedMasks((), ())
+
+
+def unmasked_columns(relation: Relation, unmasked: Iterable[str]) -> frozenset[str]:
+    """Return the columns of a relation that `unmasked` names, as `column` or `table.column`."""
+    label, names = relation.name, frozenset(unmasked)
+    return frozenset(
+        column.name
+        for column in relation.columns
+        if not names.isdisjoint((column.name, f"{label}.{column.name}", f"{label.rpartition('.')[2]}.{column.name}"))
+    )
+
 
 def resolved(steps: Sequence[Transform], relation: Relation) -> tuple[Transform, ...]:
     """Return the steps with the masks by tag as they are for a relation.
@@ -246,8 +269,15 @@ def tagged_columns(steps: Sequence[Transform], relation: Relation) -> tuple[Tagg
     Raises:
         ColumnTagRefused, TransformError
     """
-    found = next((step for step in steps if isinstance(step, TagMasks)), None)
-    return None if found is None else found.of(relation).columns
+    found = next((step for step in steps if isinstance(step, TagMasks | TaggedMasks)), None)
+    # A window of a log has them settled, as its batches had them.
+    settled = found.of(relation) if isinstance(found, TagMasks) else found
+    return None if settled is None else settled.columns
+
+
+def masks_by_tag(steps: Sequence[Transform]) -> TaggedMasks:
+    """Return the masks by tag among steps that were resolved already."""
+    return next((step for step in steps if isinstance(step, TaggedMasks)), NO_TAGS)
 
 
 def _closest(tags: set[str]) -> list[str]:
@@ -255,7 +285,21 @@ def _closest(tags: set[str]) -> list[str]:
     return sorted(tag for tag in tags if not any(other != tag == family_of(other) for other in tags))
 
 
+def _is_readable(relation: Relation, column: Column) -> bool:
+    """Return whether the comment of a column is its own, so that an empty one says that there is no tag."""
+    # What is remembered of a column that is gone stands in the comment's place.
+    if column.name in relation.gone or relation.comments == "own":
+        return column.comment != ""
+    return relation.comments == "all"
+
+
 def _unreadable(relation: Relation, column: str) -> ColumnTagRefused:
+    if column in relation.gone:
+        return ColumnTagRefused(
+            f"mask_tags: the log has changes of {relation.name} with a column {column!r}, which the table has no more, "
+            f"and whether it had a tag is not known. Name {relation.name.rpartition('.')[2]}.{column} in `unmasked`, "
+            f"which publishes its values as they are; or begin anew: run `rivet state reset`, then the export."
+        )
     if not relation.is_table:
         why = "of a query it is not known which column of a table that is"
     elif relation.comments == "own":

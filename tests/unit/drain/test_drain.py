@@ -35,12 +35,14 @@ from rivet_resources.drain.drain import drain
 from rivet_resources.drain.plan import Drained, DrainPlan, DrainServices, EndWithin, never_ends
 from rivet_resources.errors import (
     CheckpointUnusable,
+    DriftRefused,
     LogSetup,
     PositionLost,
     ProvenanceRefused,
     RivetError,
     WindowTaken,
 )
+from rivet_resources.shape.transforms.mask_tags import MaskRule, TagMasks
 from rivet_resources.state.checkpoints.stores import state_checkpoints
 from rivet_resources.state.leases import export_lease
 from rivet_resources.state.store import State, default_url, open_state
@@ -506,3 +508,109 @@ def test_drain_whose_lease_was_taken_publishes_nothing(bench: Bench) -> None:
     bench.run()
 
     assert [0, 1, 2] == bench.ids("orders") == bench.ids("lines")
+
+
+# --- masks by tag --------------------------------------------------------------------------------
+
+PEOPLE = (
+    Column("id", "int8", pa.int64(), '"id"', nullable=False),
+    Column("email", "text", pa.string(), '"email"'),
+)
+PHONE = Column("phone", "text", pa.string(), '"phone"')
+REDACTED = "[REDACTED]"
+
+
+@pytest.fixture
+def tagged(tmp_path: Path) -> Bench:
+    """A log of one table of people whose address is tagged."""
+    log = FakeLog({"people": PEOPLE}, comments={"people": {"id": "", "email": "pii"}})
+    return Bench(tmp_path, log, tables=("people",))
+
+
+STEPS = (TagMasks({"pii": MaskRule(method="redact")}, of_log=True),)
+
+
+def test_comments_are_read_behind_the_survey_and_once(tagged: Bench) -> None:
+    """What the log has up to its end was written under these comments, or under older ones."""
+    tagged.run(steps=STEPS)
+    for number in range(3):
+        tagged.log.commit(("people", "insert", {"id": number, "email": "a@x.org"}))
+    tagged.log.statements.clear()
+
+    tagged.run(steps=STEPS)
+
+    assert ["survey", "read", "comments of people", "acknowledge"] == tagged.log.statements
+    assert [REDACTED] * 3 == [row["email"] for row in tagged.rows("people")]
+    tagged.log.statements.clear()
+    tagged.run(steps=STEPS)
+    assert ["survey"] == tagged.log.statements
+
+
+def test_comments_are_read_again_where_columns_change_and_after_each_look(
+    tagged: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column that comes is masked from its first value, and a tag that comes from the next look on."""
+    monkeypatch.setattr(drain_module, "IDLE_SECONDS", 0.01)
+    tagged.run(steps=STEPS)
+    tagged.log.comments["people"] = {"id": "", "email": "", "phone": "pii"}
+    tagged.log.commit(("people", "insert", {"id": 0, "email": "a@x.org"}))
+    tagged.log.altered[1] = {"people": (*PEOPLE, PHONE)}
+    tagged.log.commit(("people", "insert", {"id": 1, "email": "b@x.org", "phone": "7"}))
+    asked = 0
+
+    def writing() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == 4:  # behind the first window
+            tagged.log.comments["people"]["email"] = "pii"
+            tagged.log.commit(("people", "insert", {"id": 2, "email": "c@x.org", "phone": "8"}))
+        return asked > 12
+
+    tagged.run(steps=STEPS, is_asked_to_end=writing, until_current=False)
+
+    rows = tagged.rows("people")
+    assert ["a@x.org", "b@x.org", REDACTED] == [row["email"] for row in rows]
+    assert [None, REDACTED, REDACTED] == [row.get("phone") for row in rows]
+
+
+def test_window_names_every_column_that_it_masked(tagged: Bench) -> None:
+    """Also one that is gone at its end."""
+    tagged.run(steps=STEPS)
+    tagged.log.comments["people"]["phone"] = "pii"
+    tagged.log.altered[0] = {"people": (*PEOPLE, PHONE)}
+    tagged.log.commit(("people", "insert", {"id": 0, "email": "a@x.org", "phone": "7"}))
+    tagged.log.altered[1] = {"people": PEOPLE}
+    tagged.log.commit(("people", "insert", {"id": 1, "email": "b@x.org"}))
+
+    tagged.run(steps=STEPS)
+
+    root = Local(type="local", path=str(tagged.folder / "lake")).root("shop/people")
+    newest = max(current_manifests(root).values(), key=lambda each: each.finished_at)
+    assert {"email": "pii", "phone": "pii"} == newest.masked
+
+
+def test_a_truncate_of_a_table_that_is_gone_needs_no_comments(tagged: Bench) -> None:
+    """It has no cell; neither is there a column to ask for."""
+    tagged.run(steps=STEPS)
+    tagged.log.altered[0] = {"people": ()}
+    tagged.log.comments.clear()
+    tagged.log.commit(("people", "truncate", {}))
+
+    tagged.run(steps=STEPS)
+
+    assert ["truncate"] == [row["__op"] for row in tagged.rows("people")]
+
+
+def test_refused_tags_publish_nothing(tagged: Bench) -> None:
+    """The position stays where it was."""
+    tagged.run(steps=STEPS)
+    before = tagged.log.acknowledged
+    tagged.log.commit(("people", "insert", {"id": 0, "email": "a@x.org"}))
+
+    def refuse(table: str, relation: Relation) -> Relation:
+        raise DriftRefused(table)
+
+    with pytest.raises(DriftRefused):
+        tagged.run(steps=STEPS, services={"judge_tags": refuse})
+
+    assert ([], before) == (tagged.rows("people"), tagged.log.acknowledged)

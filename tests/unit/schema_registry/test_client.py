@@ -97,7 +97,17 @@ def test_name_of_a_subject_cannot_lead_elsewhere() -> None:
     assert ["GET /base/subjects/..%2Fx%20y%3Fz%23%C3%A4%2F%252F/versions"] == came
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n[", b"HTTP/1.1 200 OK\r\n"])
+DRIPPING = [
+    b"",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n[",
+    b"HTTP/1.1 200 OK\r\n",
+    # Of these the connection gives its socket away.
+    b"HTTP/1.0 200 OK\r\n\r\n[",
+    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5000\r\n\r\n[",
+]
+
+
+@pytest.mark.parametrize("said", DRIPPING)
 def test_registry_that_falls_silent_is_given_up(said: bytes) -> None:
     """After the time of a request, wherever it stopped; and one that sends a byte now and then has no longer."""
 

@@ -11,6 +11,7 @@ import pytest
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.types import Column
 from rivet_resources.shape.shape import planned
+from rivet_resources.shape.transforms.columns import Drop
 from rivet_resources.shape.transforms.compute import Compute
 from rivet_resources.shape.transforms.mask_tags import (
     ColumnTagRefused,
@@ -102,6 +103,26 @@ def test_a_column_whose_tags_cannot_be_read_is_refused(
             planned(relation(*texts, comments=comments), steps)
     else:
         planned(relation(*texts, comments=comments), steps)
+
+
+def test_a_column_of_a_log_that_the_table_has_no_more_is_not_taken_for_one_without_a_tag() -> None:
+    """What is remembered stands in its comment's place; else it is refused, unless nothing written is made of it."""
+    gone = relation("", "pii", gone=frozenset("ab"))
+    drop = Drop(type="drop", columns=("a",))
+
+    with pytest.raises(ColumnTagRefused, match=r"column 'a', which the table has no more.*Name t\.a in `unmasked`"):
+        planned(gone, [TagMasks(RULES)])
+    assert ["b"] == [each.name for each in tagged_columns([TagMasks(RULES, rest=(drop,))], gone) or ()]
+    assert ["b"] == [each.name for each in tagged_columns([TagMasks(RULES, ("t.a",))], gone) or ()]
+
+
+def test_unmasked_names_a_column_of_one_table() -> None:
+    """`table.column` is for that table alone; over a log, whose columns are of then, a name need not be there."""
+    of_log = TagMasks(RULES, ("t.a", "other.b"), of_log=True)
+
+    assert ["b"] == [each.name for each in tagged_columns([of_log], relation("pii", "pii")) or ()]
+    with pytest.raises(ColumnTagRefused, match=r"no column 'other\.b'"):
+        tagged_columns([TagMasks(RULES, ("t.a", "other.b"))], relation("pii", "pii"))
 
 
 def test_a_tag_of_the_contract_leads_to_what_a_written_column_is_made_of() -> None:

@@ -24,7 +24,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Capture, Changes, Commit, Lag, Position, Survey
+from rivet_resources.contracts.change_log import (
+    BEFORE,
+    ENVELOPE,
+    Capture,
+    Changes,
+    Commit,
+    Lag,
+    Position,
+    Survey,
+    TableComments,
+)
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.source import Session, TypeRules
@@ -153,6 +163,10 @@ class DatagenLog:
     def absent(self, table: str) -> frozenset[str]:
         """Name no column: every one is in the log; see the protocol."""
         return frozenset()
+
+    def comments(self, table: str) -> TableComments:
+        """Return none: made-up columns have no comments; see the protocol."""
+        return TableComments()
 
     def refuse_lost(self, at: Position, survey: Survey) -> tuple[()]:
         """Refuse nothing but a text that is no position: every event can be made again."""

@@ -26,10 +26,20 @@ from typing import Any
 import pymysql
 
 from rivet_resources import retry
-from rivet_resources.contracts.change_log import Capture, Changes, Commit, Handover, Lag, Position, Survey
+from rivet_resources.contracts.change_log import (
+    Capture,
+    Changes,
+    Commit,
+    Handover,
+    Lag,
+    Position,
+    Survey,
+    TableComments,
+)
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Session
+from rivet_resources.engines.mysql import catalog as mysql_catalog
 from rivet_resources.engines.mysql.binlog import (
     dump as mysql_dump,
 )
@@ -51,7 +61,7 @@ from rivet_resources.engines.mysql.binlog.window import Windows, WindowTally
 from rivet_resources.engines.mysql.connect import ConnectionParams, connect, rows_of
 from rivet_resources.engines.mysql.session import MySqlSession
 from rivet_resources.engines.shared.unread import DatedSurvey
-from rivet_resources.errors import LogBusy, LogSetup, PositionLost, SourceLost
+from rivet_resources.errors import LogBusy, LogSetup, PositionLost, SourceLost, UnknownTable
 
 # A server frees the lock of a closed connection a moment later.
 LOCK_SECONDS = 2
@@ -224,6 +234,15 @@ class MySqlLog:
     def absent(self, table: str) -> frozenset[str]:
         """Name no column: every one is in the log; see the protocol."""
         return frozenset()
+
+    def comments(self, table: str) -> TableComments:
+        """Read a table's comments; see the protocol."""
+        session = MySqlSession(self._conn_params, self._opened())
+        try:
+            relation = mysql_catalog.describe_table(session, table, self._capture.rules).relation
+        except UnknownTable:
+            return TableComments()
+        return TableComments(relation.comments, {column.name: column.comment for column in relation.columns})
 
     def refuse_lost(self, at: Position, survey: Survey) -> tuple[()]:
         """Refuse a position of another server, of a file that is gone, or behind a file's end; see the protocol."""

@@ -19,7 +19,16 @@ from typing import Any
 import pyarrow as pa
 
 from rivet_resources import retry
-from rivet_resources.contracts.change_log import Capture, Changes, Commit, Handover, Lag, Position, Survey
+from rivet_resources.contracts.change_log import (
+    Capture,
+    Changes,
+    Commit,
+    Handover,
+    Lag,
+    Position,
+    Survey,
+    TableComments,
+)
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.deadlines import patience_seconds
@@ -230,6 +239,12 @@ class PostgresLog:
         if (facts["publication"] or {}).get("pubgencols") == "s":
             return frozenset()
         return frozenset(postgres_survey.layouts(facts).get(table, {}).get("generated") or ())
+
+    def comments(self, table: str) -> TableComments:
+        """Read a table's comments; no right to its rows is needed, as reading a slot needs none; see the protocol."""
+        if self._last is None:
+            self.survey()
+        return self._tables.comments(table)
 
     def lag(self, at: Position | None) -> Lag:
         """Measure with one statement how far a position is behind; see the protocol."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from rivet_resources.contracts.change_log import TableComments
 from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.postgres import catalog as postgres_catalog
@@ -25,6 +26,13 @@ TEXT_OID = 25
 COMMENTS = """
 SELECT attname::text, col_description(attrelid, attnum)
 FROM pg_attribute WHERE attrelid = %s::int8::oid AND attnum > 0 AND NOT attisdropped"""
+
+# Comments of now, with whether the table is a part of another one, which then has them (`catalog.FIND`).
+COMMENTS_NOW = """
+SELECT c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid), a.attname::text,
+       coalesce(col_description(a.attrelid, a.attnum), '')
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.oid = %s::int8::oid AND a.attnum > 0 AND NOT a.attisdropped"""
 
 KNOWN_TYPES = "SELECT oid::int8 FROM pg_type WHERE oid = ANY (%s::int8[]::oid[])"
 
@@ -83,6 +91,12 @@ class RelationCache:
         if found is not None and expected is not None:
             self.strange.setdefault(found.table, set()).update({column.name for column in found.columns} - expected)
         return found
+
+    def comments(self, table: str) -> TableComments:
+        """Read the comments of a configured table's columns as they are now."""
+        rows = self.catalog.ask(COMMENTS_NOW, (self.notes().get(table, 0),), doing=f"reading the comments of {table}")
+        texts = {str(name): str(text) for _, name, text in rows}
+        return TableComments("all" if rows and rows[0][0] else "own", texts)
 
     def notes(self) -> dict[str, int]:
         """Return which relations the tables are, for the next window to remember."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from rivet_resources import retry
-from rivet_resources.contracts.change_log import Capture, Changes, Commit, Lag, Position, Survey
+from rivet_resources.contracts.change_log import Capture, Changes, Commit, Lag, Position, Survey, TableComments
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Session
@@ -68,14 +68,17 @@ class SqlServerLog:
     conn_params: ConnectionParams
     pace: Pace
     asking: Asking = field(init=False)
+    _beside: Asking = field(init=False)  # for what is asked while rows of a window stream in
     _look: ChangeTables | None = None
     _owns: bool = False
 
     def __post_init__(self) -> None:
         self.asking = Asking(self.conn_params, self.pace)
+        self._beside = Asking(self.conn_params, self.pace)
 
     def close(self) -> None:
-        """End the connection; safe to call twice."""
+        """End the connections; safe to call twice."""
+        self._beside.close()
         self.asking.close()
 
     # --- looking ---------------------------------------------------------------------------------
@@ -132,6 +135,12 @@ class SqlServerLog:
     def absent(self, table: str) -> frozenset[str]:
         """Name no column: every one is in the log; see the protocol."""
         return frozenset()
+
+    def comments(self, table: str) -> TableComments:
+        """Read a table's comments; see the protocol."""
+        number = self._instances()[self.capture.tables.index(table)].number
+        rows = self._beside.ask(sql.COMMENTS.format(number=number), doing=f"reading the comments of {table}")
+        return TableComments("all", {str(name): str(text) for name, text in rows})
 
     def refuse_lost(self, at: Position, survey: Survey) -> tuple[()]:
         """Refuse a position that the clean-up has passed, and a log that does not move any more.

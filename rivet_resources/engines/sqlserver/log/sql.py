@@ -50,6 +50,15 @@ LEFT JOIN sys.types AS sy ON sy.user_type_id = sc.system_type_id
 LEFT JOIN cdc.index_columns AS i ON i.object_id = k.object_id AND i.column_name = k.column_name
 WHERE k.object_id IN ({objects}) ORDER BY k.object_id, k.column_ordinal"""
 
+# Of the source table, as it is now: MS_Description is what a comment is elsewhere.
+COMMENTS = """
+SELECT c.name, COALESCE(CONVERT(nvarchar(4000), e.value), N'') AS comment
+FROM cdc.change_tables AS t
+JOIN sys.columns AS c ON c.object_id = t.source_object_id
+LEFT JOIN sys.extended_properties AS e
+  ON e.class = 1 AND e.major_id = c.object_id AND e.minor_id = c.column_id AND e.name = N'MS_Description'
+WHERE t.object_id = {number}"""
+
 LOWS = """
 SELECT t.capture_instance, CONVERT(varchar(22), sys.fn_cdc_get_min_lsn(t.capture_instance), 1) AS low
 FROM cdc.change_tables AS t WHERE t.capture_instance IN ({names})"""
