@@ -1929,8 +1929,8 @@ LATEST = (
     Fault(
         "table_of_a_drain_is_admitted_unseen",
         "rivet_resources/drain/drain.py",
-        "                self._begin(item.table)\n                parts.add(item)\n",
-        "                parts.add(item)\n",
+        "                self._begin(item.table)\n                parts.add(item, self.tags.steps_of(item.table, item.columns))\n",
+        "                parts.add(item, self.tags.steps_of(item.table, item.columns))\n",
         "changes of a table get into a folder of another database, where the table is not the first",
         ("tests/unit/drain/test_drain.py::test_table_is_admitted_before_its_first_change_is_written",),
     ),
@@ -2441,8 +2441,8 @@ TOPICS = (
     Fault(
         "window_of_another_run_is_produced_again",
         "rivet_resources/destinations/kafka_transaction.py",
-        "        if (None if found is None else found.version) != expected:\n",
-        "        if False:\n",
+        "    if (None if found is None else found.version) != window.expected:\n",
+        "    if False:\n",
         "two runs at once produce a window twice",
         ("tests/engines/test_kafka.py::test_run_that_is_overtaken_publishes_nothing[manifest-written by another run]",),
     ),
