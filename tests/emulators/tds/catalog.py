@@ -63,6 +63,7 @@ class Session:
     transaction: int = 0
     began_at: str = ""
     first_rowversion: int = 0
+    is_protected: bool = False  # its line is
 
 
 numbers = itertools.count(1000)
@@ -118,7 +119,7 @@ def rows(
         _describe(table, found)
     for session in sessions:
         found["dm_exec_sessions"].append((session.number, session.login, session.context or None, 1))
-        found["dm_exec_connections"].append((session.number, "FALSE"))
+        found["dm_exec_connections"].append((session.number, "TRUE" if session.is_protected else "FALSE"))
         if session.transaction:
             found["dm_tran_active_transactions"].append((session.transaction, 1, session.began_at))
             found["dm_tran_session_transactions"].append((session.transaction, session.number))

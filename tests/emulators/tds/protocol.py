@@ -242,6 +242,7 @@ class Connection(socketserver.BaseRequestHandler):
             self._send(error(4060, words) + error(18456, f"Login failed for user '{user}'.") + done(FAILED))
             raise Closed
         self.executor = Executor(self.server.databases, database, user)
+        self.executor.session.is_protected = isinstance(self.request, Protected)
         acknowledged = b"\x01\x74\0\0\x04" + short_text("Microsoft SQL Server") + b"\x10\0\x10\0"
         self._send(
             answer + environment(1, database.name, "master") + environment(7, "") + b"\xad"

@@ -9,6 +9,7 @@ offset; a uniqueidentifier is 32 hex digits with the last group first, as the se
 
 from __future__ import annotations
 
+import codecs
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -199,12 +200,22 @@ def encoder(kind: Type) -> Callable[[Any], bytes]:
     return encode
 
 
+def _best_fit(error: UnicodeError) -> tuple[bytes, int]:
+    """Encode letters that a code page lacks as Windows does: C1 controls as their byte, all others as `?`."""
+    assert isinstance(error, UnicodeEncodeError)
+    letters = error.object[error.start : error.end]
+    return bytes(ord(x) if 0x80 <= ord(x) < 0xA0 else 0x3F for x in letters), error.end
+
+
+codecs.register_error("tds_best_fit", _best_fit)
+
+
 def _bytes(kind: Type) -> Callable[[Any], bytes]:
     if kind.name[0] == "n":
         return lambda value: str(value).encode("utf-16le")
     if "char" in kind.name:
         name = codec(kind.collation)
-        return lambda value: str(value).encode(name, "replace")
+        return lambda value: str(value).encode(name, "tds_best_fit")
     return bytes
 
 

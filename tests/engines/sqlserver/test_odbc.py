@@ -12,6 +12,7 @@ import pytest
 
 from rivet_resources.contracts.settings import Tls, Tuning, pace
 from rivet_resources.engines.sqlserver import driver as sqlserver_driver
+from rivet_resources.engines.sqlserver import preflight
 from rivet_resources.engines.sqlserver.connect import connect
 from rivet_resources.engines.sqlserver.drivers import odbc
 from rivet_resources.engines.sqlserver.source import SqlServer
@@ -216,9 +217,13 @@ def test_freetds_connects_only_as_protected_as_asked(guarded: tuple[str, str], c
     expected = REFUSED[kind].get(mode)
     told: RivetError | None = None
     try:
-        sqlserver_driver.close(connect(reads.source(url, tls=tls).conn_params("test", EAGER)))
+        connection = connect(reads.source(url, tls=tls).conn_params("test", EAGER))
     except RivetError as error:
         told = error
+    else:
+        line = sqlserver_driver.rows_of(sqlserver_driver.execute(connection, preflight.LINE, timeout=5))
+        sqlserver_driver.close(connection)
+        assert [("TRUE",)] == line
 
     assert tds.PASSWORD not in str(told)
     assert (told is None) == (expected is None), told
