@@ -1888,7 +1888,8 @@ LATEST = (
     Fault(
         "table_of_a_drain_is_admitted_unseen",
         "rivet_resources/drain/drain.py",
-        "                self._begin(item.table)\n                parts.add(item, self.tags.steps_of(item.table, item.columns))\n",
+        "                self._begin(item.table)\n"
+        "                parts.add(item, self.tags.steps_of(item.table, item.columns))\n",
         "                parts.add(item, self.tags.steps_of(item.table, item.columns))\n",
         "changes of a table get into a folder of another database, where the table is not the first",
         ("tests/unit/drain/test_drain.py::test_table_is_admitted_before_its_first_change_is_written",),
