@@ -292,7 +292,8 @@ def _repair_window(site: Site, manifest: Manifest, told: RepairedWindow, step: S
     if again.is_keyed and manifest.quarantine is not None:
         what = f"dead letters ({manifest.quarantine.rows}) by their keys"
         if gone := manifest.quarantine.rows - read:
-            notes = (f"{gone} of them are no longer rows of this window: deleted, or moved to another one", *notes)
+            left = "is no longer a row" if gone == 1 else "are no longer rows"
+            notes = (f"{gone} of them {left} of this window: deleted, or moved to another one", *notes)
     return replace(
         told, status="repaired", chunks=chunks, rows=read, bytes=sum(part.size_bytes for part in staged.parts),
         text="; ".join((f"{what} read again, {read} rows", *notes)), run_id=staged.extract.run_id,

@@ -313,7 +313,7 @@ def test_a_row_that_left_its_window_is_told_and_leaves_it(lab: Lab) -> None:
 
     done = rivet("quarantine", "replay", "--execute")
 
-    assert "1 of them are no longer rows of this window" in done.output
+    assert "1 of them is no longer a row of this window" in done.output
     assert 3 not in (*lab.ids("orders"), *dead_ids(lab))
     assert lab.export(block(MODES["time_window"]), partitions=DAYS).success
     assert 3 in lab.ids("orders")

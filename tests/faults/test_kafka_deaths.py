@@ -15,6 +15,7 @@ from sqlalchemy import delete
 
 from rivet_assets.config.load import load_config
 from rivet_assets.run.admit.scope import state_of
+from rivet_resources.destinations.kafka_client import MessageTooLarge
 from rivet_resources.errors import CheckpointUnusable, RivetError
 from rivet_resources.state.leases import export_lease
 from tests import processes
@@ -246,6 +247,33 @@ def test_first_copies_of_several_tables_after_a_death_at_any_step(
     assert copied[0] == copied[1]
     assert [made.rows()] * 2 == [rows_in(kafka, f"{prefix}.{table}") for table in ("orders", "lines")]
     assert {} == rows_in(kafka, f"{prefix}.gifts")
+
+
+@pytest.mark.matrix
+def test_table_that_cannot_be_produced_leaves_nothing_of_the_others(kafka: Broker, pair: tuple[Shop, str]) -> None:
+    """A message of the second table is too large; once it is not, all copies are there."""
+    made, prefix = pair
+    set_largest(kafka, f"{prefix}.lines", 520)
+
+    with pytest.raises(MessageTooLarge, match=r"lines: a row of export shop/lines is a message of"):
+        export_once(made.config)
+    between = rows_in(kafka, f"{prefix}.orders")
+    set_largest(kafka, f"{prefix}.lines", 100_000)
+    export_once(made.config)
+
+    assert {} == between
+    assert [made.rows()] * 2 == [rows_in(kafka, f"{prefix}.{table}") for table in ("orders", "lines")]
+
+
+def set_largest(kafka: Broker, topic: str, size: int) -> None:
+    """Set how large a message of a topic may be."""
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = kafka.admin()
+    for answer in admin.incremental_alter_configs([resource]).values():
+        answer.result(30)
 
 
 @pytest.mark.matrix

@@ -71,6 +71,30 @@ WORK = (
 )  # fmt: skip
 
 
+def test_comments_are_those_of_now_and_a_part_of_a_table_has_its_own_alone(fresh: str) -> None:
+    """Of a table that was renamed, too; a table that is gone has none."""
+    run(
+        fresh,
+        "CREATE TABLE a (id int PRIMARY KEY, v text)",
+        "COMMENT ON COLUMN a.v IS 'first'",
+        "CREATE TABLE whole (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (10)",
+        "COMMENT ON COLUMN whole.v IS 'of the whole'",
+    )
+    with log_of(fresh, capture("a", "whole", "part")) as log:
+        log.survey()
+        found = {table: (log.comments(table).kind, log.comments(table).texts) for table in ("a", "whole", "part")}
+        run(fresh, "COMMENT ON COLUMN a.v IS 'second'", "ALTER TABLE a RENAME TO b")
+        later = log.comments("a").texts
+        run(fresh, "DROP TABLE b")
+        gone = log.comments("a").texts
+
+    assert ("all", {"id": "", "v": "first"}) == found["a"]
+    assert ("all", {"id": "", "v": "of the whole"}) == found["whole"]
+    assert ("own", {"id": "", "v": ""}) == found["part"]
+    assert ({"id": "", "v": "second"}, {}) == (later, gone)
+
+
 def test_every_change_is_what_a_plain_decoder_says(database: str) -> None:
     """Operation, position, number, cells and unchanged names equal those of a decoder that reads one by one."""
     run(database, *SHOP)

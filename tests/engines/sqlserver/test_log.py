@@ -87,6 +87,21 @@ def test_changes_have_the_schema_of_a_part(shop: str):
     assert changes.data.schema == change_schema(batch)
 
 
+def test_comments_of_a_table_are_read_while_its_changes_stream_in(shop: str):
+    """By a connection of their own; the emulator keeps no MS_Description, so they are empty there."""
+    start = start_of(shop)
+    write(shop, "INSERT INTO orders (id, name) VALUES (1, N'a'), (2, N'b')")
+
+    with opened(shop) as log:
+        reading = log.read(start, log.survey().target, most=1)
+        changes = next(reading)
+        comments = log.comments("orders")
+        rest = list(reading)
+
+    assert ("all", {column.name for column in changes.columns}) == (comments.kind, set(comments.texts))
+    assert 1 == len(rest)
+
+
 @pytest.mark.parametrize(("kind", "literal", "expected"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)])
 def test_a_cell_of_the_log_equals_the_batch_read(fresh_sqlserver: str, kind, literal, expected):
     """A value of each type is the same cell of the same type in a change and in an export."""
