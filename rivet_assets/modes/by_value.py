@@ -144,8 +144,14 @@ def _where_listed(export: Export) -> str:
 
 
 def _read_values(export: Export, query: str, source: Source, session: Session) -> tuple[str | None, ...]:
-    relation = session.describe(table=None, query=query, params={}, rules=TypeRules({}))
     told = f"Export {export.name}: the query of `partition_by`"
+    try:
+        relation = session.describe(table=None, query=query, params={}, rules=TypeRules({}))
+    except SourceError as error:
+        if error.retry:
+            raise
+        # Else it would be taken for the query of the export.
+        raise SourceError(f"{told} cannot be asked. {error}") from error
     if len(relation.columns) != 1:
         raise SourceError(f"{told} gives {len(relation.columns)} columns; write a SELECT of one.")
     found: dict[str | None, None] = {}

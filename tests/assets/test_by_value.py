@@ -353,6 +353,7 @@ def test_window_of_all_others_is_what_the_query_leaves(asked):
         ("SELECT code, 1 FROM region", "gives 2 columns; write a SELECT of one"),
         ("SELECT 'a' UNION SELECT 'A'", "differ only by case"),
         ("SELECT '__OTHERS__'", "a name that Rivet gives"),
+        ("SELECT nope FROM region", "orders: the query of `partition_by` cannot be asked. .*no such column: nope"),
     ],
 )
 def test_query_whose_values_cannot_be_windows_is_refused(asked, query, message):

@@ -74,6 +74,28 @@ def test_each_row_is_in_the_window_of_its_value(lab: Lab, column: str, windows: 
 
 
 @everywhere
+@pytest.mark.parametrize(("column", "values"), [("note", 5), ("shop", 2)])
+def test_each_row_is_in_the_window_of_its_day_and_value(lab: Lab, column: str, values: int) -> None:
+    """Of days beside values that a query finds, NULL and odd texts among them; reconcile agrees."""
+    query = f"SELECT DISTINCT {lab.engine.quote(column)} FROM {lab.engine.quote('orders')}"
+    days = "mode: time_window, time_column: at, start: 2026-01-30, end: 2026-02-01"
+    block = f"{{name: orders, table: orders, {days}, partition_by: {{column: {column}, query: '{query}'}}}}"
+
+    outcome = lab.export(block, partitions=("2026-01-30...2026-01-31",))
+
+    assert outcome.success, outcome.message
+    assert 2 * values == len(lab.manifests("orders"))
+    assert list(range(20)) == lab.ids("orders")
+    config = lab.config(block)
+    state = state_of(config)
+    found = reconcile_export(
+        config, config.export("orders"), depth="checksums", windows=None, state=state, tell=lambda line: None
+    )
+    state.close()
+    assert "match" == found.verdict, found.text
+
+
+@everywhere
 def test_rows_of_other_values_are_one_window(lab: Lab) -> None:
     """NULL is among them, unless it is listed."""
     by = "partition_by: {column: note, values: [eu, 'two words'], others: own_window}"
