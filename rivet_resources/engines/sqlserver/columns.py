@@ -85,14 +85,35 @@ def column_of(described: Described, *, rules: TypeRules, relation: str) -> Colum
     return _ticking(made.decided(), described, made)
 
 
+# Of these a letter is one or two bytes by the column's code page, unless the collation is one of UTF-8.
+OF_CODE_PAGE = frozenset({"char", "varchar", "text"})
+LONGEST_NVARCHAR = 4000
+
+
 def _fact(described: Described) -> Fact | None:
     if described.base in ("decimal", "numeric"):
         return sqlserver_decimal(described.precision, described.scale)
-    return SQLSERVER.get(described.base)
+    fact = SQLSERVER.get(described.base)
+    if fact is not None and _is_of_code_page(described):
+        # By the server, to which a byte without a letter in the code page (0x81 of Windows-1252) is one all the same.
+        # Drivers write `?` for it, and mssql-python 1.16 leaves out the letter behind it as well.
+        return replace(fact, sql=f"CONVERT(nvarchar({_letters(described) or 'max'}), {{}})")
+    return fact
+
+
+def _is_of_code_page(described: Described) -> bool:
+    return described.base in OF_CODE_PAGE and not described.collation.upper().endswith("_UTF8")
+
+
+def _letters(described: Described) -> int:
+    """Return how many letters a column holds at most; 0: more than fit into anything but a `(max)`."""
+    return described.length if described.base != "text" and 0 < described.length <= LONGEST_NVARCHAR else 0
 
 
 def _facts(described: Described) -> dict[str, str]:
     is_long = described.length == -1 or described.base in LONG
+    # What is asked for as nvarchar(max) travels like one.
+    is_long = is_long or (_is_of_code_page(described) and not _letters(described))
     return {
         "scale": str(described.scale),
         "collation": described.collation,

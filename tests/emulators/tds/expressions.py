@@ -100,6 +100,9 @@ def _as_text(node: exp.Expression, to: Type, style: int) -> exp.Expression:
     source = type_of(node)
     if source is None or source.name in TEXTS - {"sql_variant"}:
         text = node if source is not None else cast(node, "VARCHAR", to)
+        if source is not None and source.name == "char" and source.length > 0:
+            # Stored without the blanks that fill it up to its length, which whoever converts it sees.
+            text = call("rpad", text, source.length, " ", kind=source)
     elif source.name in TEMPORAL:
         text = call("tds_show", node, source.name, source.scale, style, kind=to)
     elif source.name == "uniqueidentifier":
