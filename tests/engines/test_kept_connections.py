@@ -145,17 +145,27 @@ def test_session_of_other_settings_or_another_user_has_a_connection_of_its_own(l
     assert number != found
 
 
-@pytest.mark.parametrize("keys", [{"max_connections": 9}, {}], ids=["capped", "outside"])
-def test_connection_is_closed_under_a_cap_and_outside_a_command(lab: Lab, server: Server, keys: dict[str, int]) -> None:
+def test_connection_is_closed_under_a_cap(lab: Lab, server: Server) -> None:
     """One that waits here would be one too many elsewhere."""
-    with planning(lab, server, **keys) as session:
-        first = told(session, server.number)
-        with keeping(), planning(lab, server, **keys) as inner:
-            second = told(inner, server.number)
-        with planning(lab, server, **keys) as third:
-            numbers = {first, second, told(third, server.number)}
+    with keeping():
+        with planning(lab, server, max_connections=9) as session:
+            number = told(session, server.number)
+        with planning(lab, server, max_connections=9) as session:
+            found = told(session, server.number)
 
-    assert len(numbers) == 3
+    assert number != found
+
+
+def test_connection_is_closed_with_the_command(lab: Lab, server: Server) -> None:
+    """Nothing is left at the server of a command that has ended, and nothing is kept without one."""
+    with keeping(), planning(lab, server) as session:
+        number = told(session, server.number)
+    with planning(lab, server) as session:
+        second = told(session, server.number)
+    with keeping(), planning(lab, server) as session:
+        third = told(session, server.number)
+
+    assert len({number, second, third}) == 3
 
 
 def test_exports_that_find_nothing_new_share_connections(lab: Lab, server: Server) -> None:

@@ -2399,7 +2399,7 @@ CONNECTIONS = (
         "kept_connections.are_kept() and not conn_params.is_capped and",
         "kept_connections.are_kept() and",
         "a server gets more connections than `max_connections`",
-        (f"{KEPT}::test_connection_is_closed_under_a_cap_and_outside_a_command[postgres-capped]",),
+        (f"{KEPT}::test_connection_is_closed_under_a_cap[postgres]",),
     ),
 )
 
