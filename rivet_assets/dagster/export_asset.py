@@ -232,6 +232,7 @@ def _site(asked: AskedRun) -> Site:
         state=state,
         root=export.destination.root(export.name),
         tell=context.log.info,
+        warn=context.log.warning,
         progress=Reporter(context.log.info),
         place=place,
         admission=Admission(is_adopting=context.run.tags.get(ADOPT) == "true"),

@@ -79,7 +79,11 @@ class Recorder(logging.Handler):
         if export is None:
             return
         if event is None:
-            self._watch(News("note", export, text=str(meta.get("orig_message") or record.getMessage())))
+            text = str(meta.get("orig_message") or record.getMessage())
+            # Ours begin with the export's name; Dagster warns of things that are none of a user's.
+            if record.levelno >= logging.WARNING and text.startswith(f"{export}: "):
+                self.steps[export].warnings.append(text.removeprefix(f"{export}: "))
+            self._watch(News("note", export, text=text))
             return
         taken = getattr(self, f"_on_{event.event_type_value.lower()}", None)
         if taken is not None:

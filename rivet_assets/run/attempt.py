@@ -81,6 +81,7 @@ class Site:
     observer: Observer | None = None  # hears of each window
     schemas: SchemaGate | None = None  # lets the schema pass; None: it is registered nowhere
     shard: str = ""  # of one window: the database that `source` is then
+    warn: Tell | None = None  # of what somebody has to do, which the run's summary shows; None: `tell`
 
     def at(self, window: Window | None) -> Site:
         """Return where one window is read: of a shard, in its database; else here.

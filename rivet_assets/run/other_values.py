@@ -87,7 +87,7 @@ def _tell_chains_left(site: Site) -> None:
     left = [each for each in site.state.shards_with_cursor(site.export.name) if each not in listed]
     if left:
         more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-        site.tell(
+        (site.warn or site.tell)(
             f"{site.export.name}: shards {', '.join(left[:MOST_NAMED])}{more} are listed no more; their cursors are "
             f"kept, and their files stay in {site.root.uri}/{COLUMN}=…, which Rivet's readers pass over. List one "
             f"again and it goes on from there, or remove its folder."
@@ -102,7 +102,7 @@ def _tell_windows(site: Site, partitions: Sequence[str], listed: str, windows: S
     left = _windows_left(site, partitions, paths)
     if left:
         more = f" and {len(left) - MOST_NAMED} more" if len(left) > MOST_NAMED else ""
-        site.tell(
+        (site.warn or site.tell)(
             f"{site.export.name}: windows {', '.join(left[:MOST_NAMED])}{more} stay published, though {listed} no "
             f"more; remove their manifests below {site.root.uri}/_rivet to drop them."
         )
@@ -113,7 +113,7 @@ def _tell_windows(site: Site, partitions: Sequence[str], listed: str, windows: S
         first = next((each.window.partition(BESIDE)[0] for each in read_manifests(site.root, paths[:1])), "")
         last = min(each.partition.rpartition(BESIDE)[0] for each in windows)
         asked = f"{first}{BESIDE}{late[0]}...{last}{BESIDE}{late[0]}"
-        site.tell(
+        (site.warn or site.tell)(
             f"{site.export.name}: {', '.join(late[:MOST_NAMED])}{more} came later than others, so windows of passed "
             f"times are missing; a backfill in Dagster makes them, or `rivet run -e {site.export.name} --partition "
             f"'{asked}'`."

@@ -251,6 +251,19 @@ def test_value_that_comes_later_is_named_with_the_command_that_makes_its_passed_
     assert [] == [each for each in told(instance, again) if "came later" in each]
 
 
+def test_summary_of_a_run_warns_of_values_that_came_and_went(shop):
+    """Who runs exports from a shell sees it without `-v`: passed windows of the new value are missing."""
+    shop.run(DAYS, "2026-01-01...2026-01-02")
+    shop.sql("UPDATE region SET code = 'ap' WHERE code = 'us'")
+    shop.sql("DELETE FROM orders WHERE region = 'us'")
+
+    outcome = shop.run(DAYS, "2026-01-03|eu")
+
+    gone, late = outcome.warnings
+    assert ("success", True) == (outcome.status, gone.startswith("windows region=us stay published"))
+    assert late.startswith("ap came later than others, so windows of passed times are missing")
+
+
 def test_first_runs_of_values_tell_of_no_later_one(shop, instance):
     """A backfill goes value by value: what is not there yet did not come late."""
     config = shop.config(DAYS)
