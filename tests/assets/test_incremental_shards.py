@@ -233,7 +233,7 @@ def test_shard_that_is_listed_no_more_is_named_and_keeps_its_cursor(world):
     export, told = config.export("orders"), list[str]()
     with closing(state_of(config)) as state:
         look_at_values(
-            SimpleNamespace(export=export, state=state, root=export.destination.root("orders"), tell=told.append),
+            SimpleNamespace(export=export, state=state, root=export.destination.root("orders"), warn=told.append),
             [],
         )
     world.add("eu", 3)

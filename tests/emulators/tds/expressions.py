@@ -129,6 +129,9 @@ def harmonised(left: exp.Expression, right: exp.Expression) -> tuple[exp.Express
     a, b = type_of(left), type_of(right)
     special = {"uniqueidentifier", *TEMPORAL}
     names = {kind.name for kind in (a, b) if kind is not None and kind.name in special}
+    if not names and "char" in {kind.name for kind in (a, b) if kind is not None}:
+        # Blanks at the end count in no comparison of texts; a char is stored without those that fill it up.
+        return call("rtrim", left, " ", kind=a), call("rtrim", right, " ", kind=b)
     if not names:
         return left, right
     if len(names) > 1:
