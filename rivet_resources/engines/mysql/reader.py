@@ -26,10 +26,9 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import aligned, errors
 from rivet_resources.engines.mysql.connect import ConnectionParams, connect, rows_of
 from rivet_resources.engines.mysql.values import READ
-from rivet_resources.engines.mysql.wire import packets as mysql_packets
-from rivet_resources.engines.mysql.wire import rows as mysql_wire
+from rivet_resources.engines.mysql.wire import binary, rows
 from rivet_resources.engines.mysql.wire.packets import RawRows
-from rivet_resources.engines.mysql.wire.stream import query_or_drop, stream
+from rivet_resources.engines.mysql.wire.stream import read_or_drop, read_whole, stream
 from rivet_resources.engines.shared.cells import Cells, flagged
 from rivet_resources.engines.shared.effort import Spent
 from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells, relation_name
@@ -200,8 +199,8 @@ class Reader:
             # Outside of a transaction a connection costs less than the rest of an answer that is too large; inside,
             # closing it would lose the instant.
             if limit is None or not self._is_in_transaction:
-                return mysql_packets.query(connection, commented, limit_bytes=limit), time.perf_counter() - started
-            return query_or_drop(connection, commented, limit_bytes=limit), time.perf_counter() - started
+                return read_whole(connection, commented, limit_bytes=limit), time.perf_counter() - started
+            return read_or_drop(connection, commented, limit_bytes=limit), time.perf_counter() - started
         except TooLarge:
             self.close()
             return None, time.perf_counter() - started
@@ -226,7 +225,8 @@ class Reader:
             raise self._fault(error, doing, 0.0) from None
 
     def _page(self, raw: RawRows, seconds: float) -> Page:
-        table, special = self._cells.decode([_with_flags(mysql_wire.batch(raw), len(self.columns))])
+        batch = (binary if raw.is_binary else rows).batch(raw)
+        table, special = self._cells.decode([_with_flags(batch, len(self.columns))])
         check_cells(table, self.pace.max_value_mb, relation=self.name)
         self._has_given = True
         self._spent.statement(seconds * 1000)
@@ -298,5 +298,5 @@ def _with_flags(batch: pa.RecordBatch, columns: int) -> pa.RecordBatch:
     """Turn the hidden flags behind the columns from 0 and 1 into truth."""
     if batch.num_columns == columns:
         return batch
-    arrays = [array if i < columns else pc.equal(array, "1") for i, array in enumerate(batch.columns)]
+    arrays = [array if i < columns else pc.equal(array.cast(pa.int64()), 1) for i, array in enumerate(batch.columns)]
     return pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])

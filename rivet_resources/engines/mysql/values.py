@@ -1,4 +1,4 @@
-"""Cells of MySQL and MariaDB: from the text protocol's strings to what `Column.arrow` says.
+"""Cells of MySQL and MariaDB: from what either protocol's decoder gives to what `Column.arrow` says.
 
 Belongs here: one reader per kind of column, and how each finds values that do not fit. Not here: bytes of cells
 (wire/cells.py), policies and messages (shared/cells.py), which type a column has (types.py, columns.py).
@@ -48,7 +48,10 @@ def _integer(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Arra
 
 
 def _bool(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
-    """0 and 1, as digits of a tinyint(1) or the byte of a bit(1)."""
+    """0 and 1, as a number or digits of a tinyint(1) or the byte of a bit(1)."""
+    if pa.types.is_integer(array.type):
+        strange = pc.invert(pc.is_in(array, pa.array([0, 1], array.type)))
+        return masked(array, {"not_bool": pc.and_(array.is_valid(), strange)}, counts, nulls(column)).cast(pa.bool_())
     zero = ord("0") if pa.types.is_string(array.type) else 0
     found = cells.texts(array)
     # All values one byte long, as nearly always: one subtraction reads the column.
@@ -106,11 +109,15 @@ def _date(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
 def _stamp(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     """DATETIME is naive; TIMESTAMP is UTC, since the session's zone is."""
     # By way of the number: a cast from naive to UTC would ask for a zone, and the session is in UTC already.
-    return _on_calendar(array, NAIVE, column, counts).view(pa.int64()).view(column.arrow)
+    found = _on_calendar(array, NAIVE, column, counts)
+    return found.view(pa.int64()).view(column.arrow) if found.type == NAIVE else found
 
 
 def _on_calendar(array: pa.Array, arrow: pa.DataType, column: Column, counts: dict[str, int]) -> pa.Array:
     """Read dates or times; Arrow refuses what the calendar does not have, and so shows that a look is needed."""
+    if not pa.types.is_string(array.type):
+        # Of the type it has; that it is the column's is compared behind every reader.
+        return array
     try:
         return array.cast(arrow)
     except pa.ArrowInvalid:
@@ -134,6 +141,8 @@ def _time(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
 
 def _time_us(array: pa.Array, column: Column, counts: dict[str, int]) -> pa.Array:
     """A TIME as microseconds, of either sign and up to 838 hours."""
+    if pa.types.is_integer(array.type):
+        return array.cast(pa.int64())
     read = cells.clock(array)
     if read is not None:
         return read

@@ -469,8 +469,8 @@ def test_answer_beyond_its_limit_is_dropped_and_the_transaction_lives(url: str) 
     make(url)
     opened = connect(MySql(url=url).conn_params("rivet:test", EAGER))
 
-    dropped = mysql_stream.query_or_drop(opened, "SELECT * FROM t", limit_bytes=100)
-    kept = mysql_stream.query_or_drop(opened, "SELECT * FROM t LIMIT 3", limit_bytes=1_000_000)
+    dropped = mysql_stream.read_or_drop(opened, "SELECT * FROM t", limit_bytes=100)
+    kept = mysql_stream.read_or_drop(opened, "SELECT * FROM t LIMIT 3", limit_bytes=1_000_000)
 
     opened.close()
     assert (None, 3) == (dropped, None if kept is None else len(kept.starts))

@@ -1,8 +1,8 @@
-"""The answer to one COM_QUERY of MySQL and MariaDB, as the bytes the server sent: nothing of it is decoded here.
+"""The answer to one statement of MySQL and MariaDB, as the bytes the server sent: nothing of it is decoded here.
 
-Belongs here: sending through a connected PyMySQL connection, the walk over packet headers, the end of rows, errors in
-mid-answer. Not here: cells (rows.py), session and transaction (mysql/session.py), classes of faults
-(mysql/errors.py).
+Belongs here: reading through a connected PyMySQL connection, the end of rows, errors in mid-answer. Not here: how a
+statement is sent (prepared.py), the walk over packet headers (headers.py), cells (rows.py, binary.py), session and
+transaction (mysql/session.py), classes of faults (mysql/errors.py).
 
 PyMySQL reads a packet at a time and makes a Python object per cell, 9 times the work of reading blocks and cutting them
 (`engine.md`, section 3). It asks the server for neither compression nor CLIENT_DEPRECATE_EOF, so rows end with EOF.
@@ -21,23 +21,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from rivet_resources.engines.mysql.wire.headers import CONTINUED, ERROR, HEADER, may_be_complete, walk
 from rivet_resources.engines.shared.paging import TooLarge
 
-HEADER = 4  # three bytes of length, one of sequence number
-CONTINUED = 0xFFFFFF  # a packet of this length goes on in the next one
-# First byte of the last packet; END only when the packet is shorter than 9 bytes, else it begins a long value.
-END, ERROR = 0xFE, 0xFF
-SHORTEST_LONG_VALUE = 9
-END_HEADER, END_BYTES = b"\x05\x00\x00", 5  # of an EOF packet, 4.1 protocol on
 LONGEST_ERROR = 1024  # a message has at most 512 bytes (MYSQL_ERRMSG_SIZE)
 SMALL_BLOCK, LARGE_BLOCK = 1 << 20, 1 << 23
-# Rows longer than this are few: steps are cheaper than looking at all bytes.
-LARGEST_BY_ZEROS = 2048
-BLOCK_BYTES = 1 << 16
-# Candidates ahead among which the next header is sought: '' and each 256th packet add zeros.
-REACHES = (4, 12, 40)
-# With fewer, the candidates would take more memory than the page.
-FEWEST_BYTES_PER_ZERO = 12
 # A table has at most 4096, and the count of a prepared statement's columns has two bytes.
 MOST_COLUMNS = 0xFFFF
 # What reading broken bytes ends in, in PyMySQL as here: it checks lengths by `assert` and by luck.
@@ -63,12 +51,13 @@ class Definition:
 
 @dataclass(frozen=True)
 class RawRows:
-    """The rows of one answer: row i is `buffer[starts[i]:ends[i]]`, a sequence of length-coded values."""
+    """The rows of one answer: row i is `buffer[starts[i]:ends[i]]`."""
 
     columns: tuple[Definition, ...]
     buffer: Bytes
     starts: Places
     ends: Places
+    is_binary: bool = False  # rows of a prepared statement (binary.py), not texts (rows.py)
 
     @property
     def nbytes(self) -> int:
@@ -77,7 +66,7 @@ class RawRows:
 
 
 def query(connection: Any, sql: str, *, limit_bytes: int | None = None) -> RawRows:
-    """Send one statement and read its whole answer.
+    """Send one statement of ours about the source and read its whole answer, as texts.
 
     After it returns, the connection takes the next statement. After anything it raises, close the connection: rows may
     still be on their way.
@@ -140,9 +129,10 @@ class PacketRows:
     What does not fit the memory of the last page lies in blocks until all has come.
     """
 
-    def __init__(self, connection: Any, limit_bytes: int | None) -> None:
+    def __init__(self, connection: Any, limit_bytes: int | None, *, is_binary: bool = False) -> None:
         self.connection = connection
         self.limit_bytes = limit_bytes
+        self.is_binary = is_binary
         self.filled = 0
         self._full: list[Bytes] = []
         self._block = _spare(connection)
@@ -166,7 +156,7 @@ class PacketRows:
         if len(self._block) <= SPARE_BYTES:
             # A page of one huge value must not keep its memory for the rest of the run.
             SPARE[self.connection] = self._block
-        return join_packets(columns, self.buffer[:last], headers[:-1])
+        return join_packets(columns, self.buffer[:last], headers[:-1], is_binary=self.is_binary)
 
     @property
     def buffer(self) -> Bytes:
@@ -281,101 +271,16 @@ def _free_references() -> int:
 # --- packets -------------------------------------------------------------------------------------
 
 
-def may_be_complete(tail: bytes) -> bool:
-    """Return whether the bytes look as if they ended with the answer's last packet; a value may look so by chance.
-
-    The server says nothing after that packet, so it can only be the end of what has arrived.
-    """
-    end = len(tail) - END_BYTES
-    # An EOF packet has five bytes, so where it would begin is known; an error's length is not.
-    if end >= HEADER and tail[end] == END and tail[end - HEADER : end - 1] == END_HEADER:
-        return True
-    place = tail.find(ERROR, HEADER)
-    while place >= 0:
-        if int.from_bytes(tail[place - HEADER : place - 1], "little") == len(tail) - place:
-            return True
-        place = tail.find(ERROR, place + 1)
-    return False
-
-
-def walk(buffer: Bytes) -> Places | None:
-    """Return where the header of every packet is, when the bytes end with the answer's last packet; else None."""
-    headers = _walk_by_zeros(buffer)
-    if headers is None:
-        headers = _walk_by_steps(buffer)
-    if headers is None or not len(headers):
-        return None
-    last = int(headers[-1])
-    size = len(buffer) - last - HEADER
-    # It is the rest of a long row.
-    goes_on = len(headers) > 1 and last - int(headers[-2]) - HEADER == CONTINUED
-    if not size or goes_on:
-        return None
-    first = int(buffer[last + HEADER])
-    return headers if first == ERROR or (first == END and size < SHORTEST_LONG_VALUE) else None
-
-
-def _walk_by_zeros(buffer: Bytes) -> Places | None:
-    """Walk all packets at once; None when that does not work out, and steps must do."""
-    size = len(buffer)
-    if size < 2 * HEADER or int.from_bytes(buffer[:3].tobytes(), "little") > LARGEST_BY_ZEROS:
-        return None
-    # A packet below 64 KB has a zero as third byte of its header, and text has no zeros. So zeros are the candidates,
-    # those that lead to another one of them are kept, and if each of these leads to the next from first to last, they
-    # are the headers: 70 ns a packet, a loop of Python 200 to 300.
-    header = _third_bytes(buffer)
-    if header is None:
-        return None
-    lengths = np.ndarray(size - 1, "<u2", buffer.data, strides=(1,))
-    behind = header + lengths[header] + HEADER
-    leads_on, looked = behind == size, 1
-    for reach in REACHES:
-        for skipped in range(looked, min(reach, len(header))):
-            leads_on[:-skipped] |= behind[:-skipped] == header[skipped:]
-        looked = reach
-        kept: Places = header[leads_on]
-        ends = behind[leads_on]
-        if len(kept) and kept[0] == 0 and ends[-1] == size and np.array_equal(kept[1:], ends[:-1]):
-            return kept
-    return None
-
-
-def _third_bytes(buffer: Bytes) -> Places | None:
-    """Return where headers would begin whose third byte is zero; None when zeros are too many to be of use."""
-    found = []
-    for begin in range(0, len(buffer), BLOCK_BYTES):
-        place = np.flatnonzero(buffer[begin : begin + BLOCK_BYTES] == 0)
-        # A page with many zeros is binary, and every zero a candidate.
-        if len(place) * FEWEST_BYTES_PER_ZERO > BLOCK_BYTES:
-            return None
-        # The zero is a header's third byte, so the header begins two bytes before it.
-        found.append(place + (begin - 2))
-    header: Places = np.concatenate(found)
-    return header[np.searchsorted(header, 0) :]
-
-
-def _walk_by_steps(buffer: Bytes) -> Places | None:
-    """Walk packet by packet; None when the last one is not whole."""
-    view, start, size = buffer.data, 0, len(buffer)
-    headers: list[int] = []
-    unpack, note, last = struct.Struct("<HB").unpack_from, headers.append, size - HEADER
-    while start <= last:
-        note(start)
-        low, high = unpack(view, start)
-        start += low + HEADER
-        if high:
-            start += high << 16
-    return np.array(headers, np.int64) if start == size else None
-
-
-def join_packets(columns: tuple[Definition, ...], buffer: Bytes, headers: Places) -> RawRows:
+def join_packets(
+    columns: tuple[Definition, ...], buffer: Bytes, headers: Places, *, is_binary: bool = False
+) -> RawRows:
     """Make rows of packets: a packet of 16 MB goes on in the next, whose header is cut out, in place."""
     # An answer without rows has no header left.
     behind = np.append(headers[1:], len(buffer))[: len(headers)]
     starts = headers + HEADER
     goes_on = behind - starts == CONTINUED
     if not goes_on.any():
-        return RawRows(columns, buffer, starts, behind)
+        return RawRows(columns, buffer, starts, behind, is_binary)
     view, removed = buffer.data, 0
     is_first = np.ones(len(headers), bool)
     is_first[1:] = ~goes_on[:-1]
@@ -389,4 +294,5 @@ def join_packets(columns: tuple[Definition, ...], buffer: Bytes, headers: Places
     cuts = np.cumsum(~is_first) * HEADER
     first = np.flatnonzero(is_first)
     last = np.append(first[1:], len(headers)) - 1
-    return RawRows(columns, buffer[: len(buffer) - removed], starts[first] - cuts[first], behind[last] - cuts[last])
+    joined = buffer[: len(buffer) - removed]
+    return RawRows(columns, joined, starts[first] - cuts[first], behind[last] - cuts[last], is_binary)

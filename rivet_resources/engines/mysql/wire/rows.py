@@ -52,7 +52,7 @@ def batch(raw: RawRows) -> pa.RecordBatch:
     Raises:
         pymysql.err.InternalError: a row is not what its column definitions say.
     """
-    arrays = [_column(raw.buffer, cut, definition) for cut, definition in zip(_cuts(raw), raw.columns, strict=True)]
+    arrays = [column(raw.buffer, cut, definition) for cut, definition in zip(_cuts(raw), raw.columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[definition.name for definition in raw.columns])
 
 
@@ -73,7 +73,7 @@ def _cuts(raw: RawRows) -> list[Cut]:
     place = raw.starts
     cuts = []
     for _ in raw.columns:
-        cut = _read_lengths(raw.buffer, place)
+        cut = lengths_behind(raw.buffer, place)
         cuts.append(cut)
         place = cut.start + cut.length
     # The one check that finds every broken length: a row read wrongly does not end where its packet does.
@@ -82,8 +82,8 @@ def _cuts(raw: RawRows) -> list[Cut]:
     return cuts
 
 
-def _read_lengths(buffer: NDArray[np.uint8], place: Places) -> Cut:
-    """Read the length-coded value at every place."""
+def lengths_behind(buffer: NDArray[np.uint8], place: Places) -> Cut:
+    """Find the length-coded value at every place."""
     # A broken length may lead anywhere: clipped here, found by the comparison of the rows' ends. That holds as long as
     # no length is negative or so large that sums wrap: places then only grow, and none is behind its row's end.
     first = buffer.take(place, mode="clip") if len(buffer) else np.zeros(len(place), np.uint8)
@@ -123,7 +123,8 @@ def _little_endian(buffer: NDArray[np.uint8], place: Places, width: int) -> Plac
 # --- gathering -----------------------------------------------------------------------------------
 
 
-def _column(buffer: NDArray[np.uint8], cut: Cut, definition: Definition) -> pa.Array:
+def column(buffer: NDArray[np.uint8], cut: Cut, definition: Definition) -> pa.Array:
+    """Copy the values of one column out of the answer: binary, or string where they are text."""
     # By the mean and not by the longest: `take` over short values with one long one is still the faster way.
     if len(cut.start) and int(cut.length.sum()) > LONG_BYTES * len(cut.start):
         array = _of_long(buffer, cut)

@@ -1,7 +1,8 @@
-"""One long answer of MySQL, read in bites of whole rows while the server holds the statement open.
+"""The rows of one statement of MySQL: all of them, or in bites of whole rows while the server holds it open.
 
-Belongs here: cutting an answer that must not be in memory whole, and reading one to its end unused. Not here: answers
-of a page's size (packets.py), which are walked faster because they are complete.
+Belongs here: sending a reader's statement and letting go of it, cutting an answer that must not be in memory whole,
+reading one to its end unused. Not here: the bytes of a whole answer (packets.py), how a statement is sent
+(prepared.py).
 """
 
 from __future__ import annotations
@@ -12,18 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from rivet_resources.engines.mysql.wire.packets import (
-    CONTINUED,
-    END,
-    ERROR,
-    HEADER,
-    SHORTEST_LONG_VALUE,
-    Definition,
-    PacketRows,
-    RawRows,
-    definitions,
-    join_packets,
-)
+from rivet_resources.engines.mysql.wire.headers import CONTINUED, END, ERROR, HEADER, SHORTEST_LONG_VALUE
+from rivet_resources.engines.mysql.wire.packets import PacketRows, RawRows, join_packets
+from rivet_resources.engines.mysql.wire.prepared import Sent, let_go, send
 from rivet_resources.engines.shared.paging import TooLarge
 
 BLOCK_BYTES = 1 << 20
@@ -38,8 +30,8 @@ def stream(connection: Any, statement: str, *, target_bytes: int) -> Iterator[Ra
     Raises:
         pymysql.err.MySQLError: as `mysql_packets.query`, at any bite.
     """
-    columns = _begin(connection, statement)
-    answer, is_first = _Answer(connection), True
+    sent = send(connection, statement)
+    answer, is_first = _Answer(connection, sent), True
     # Only the rows of one bite are in memory: the server waits with the rest while the throttle sleeps.
     while not answer.is_complete:
         answer.receive()
@@ -48,45 +40,58 @@ def stream(connection: Any, statement: str, *, target_bytes: int) -> Iterator[Ra
             continue
         packets = answer.whole_rows()
         if packets or (answer.is_complete and is_first):
-            yield answer.cut(packets, columns)
+            yield answer.cut(packets)
             is_first = False
     answer.finish()
+    let_go(connection, sent)
 
 
-def query_or_drop(connection: Any, statement: str, *, limit_bytes: int) -> RawRows | None:
+def read_whole(connection: Any, statement: str, *, limit_bytes: int | None) -> RawRows:
+    """Send one statement and read its answer whole; after anything this raises, close the connection.
+
+    Raises:
+        pymysql.err.MySQLError: as `mysql_packets.query`.
+        TooLarge: the answer is not whole after `limit_bytes`.
+    """
+    sent = send(connection, statement)
+    rows = PacketRows(connection, limit_bytes, is_binary=sent.is_binary).read(sent.columns)
+    let_go(connection, sent)
+    return rows
+
+
+def read_or_drop(connection: Any, statement: str, *, limit_bytes: int) -> RawRows | None:
     """Read an answer whole; one that passes the limit is read to its end unused, so that the connection lives on.
 
     Raises:
         pymysql.err.MySQLError: as `mysql_packets.query`.
     """
-    columns = _begin(connection, statement)
-    rows = PacketRows(connection, limit_bytes)
+    sent = send(connection, statement)
+    rows = PacketRows(connection, limit_bytes, is_binary=sent.is_binary)
     try:
-        return rows.read(columns)
+        found = rows.read(sent.columns)
     except TooLarge:
         # What was read already is part of the answer, so the reading goes on from it.
-        answer = _Answer(connection, rows.buffer[: rows.filled].tobytes())
-    # Read to its end and thrown away: the connection may hold a snapshot, and closing it would lose that.
+        _drop(_Answer(connection, sent, rows.buffer[: rows.filled].tobytes()))
+        found = None
+    let_go(connection, sent)
+    return found
+
+
+def _drop(answer: _Answer) -> None:
+    """Read an answer to its end and throw it away: the connection may hold a snapshot, and closing would lose that."""
     while not answer.is_complete:
-        answer.cut(answer.whole_rows(), columns)
+        answer.cut(answer.whole_rows())
         answer.receive()
-    answer.cut(answer.whole_rows(), columns)
+    answer.cut(answer.whole_rows())
     answer.finish()
-    return None
-
-
-def _begin(connection: Any, statement: str) -> tuple[Definition, ...]:
-    from pymysql.constants import COMMAND  # driver
-
-    connection._execute_command(COMMAND.COM_QUERY, statement)
-    return definitions(connection)
 
 
 class _Answer:
     """The bytes behind the column definitions that were not cut off yet."""
 
-    def __init__(self, connection: Any, received: bytes = b"") -> None:
+    def __init__(self, connection: Any, sent: Sent, received: bytes = b"") -> None:
         self.connection = connection
+        self.sent = sent
         self.buffer = bytearray(received)
         self.headers: list[int] = []  # where each whole packet begins
         self.walked = 0  # where the first unfinished packet begins
@@ -136,7 +141,7 @@ class _Answer:
             return len(self.headers) - 1
         return next((n for n in range(len(self.headers), 0, -1) if self._size(n - 1) != CONTINUED), 0)
 
-    def cut(self, packets: int, columns: tuple[Definition, ...]) -> RawRows:
+    def cut(self, packets: int) -> RawRows:
         """Cut the first packets off and give their rows."""
         end = self.headers[packets] if packets < len(self.headers) else self.walked
         headers = np.array(self.headers[:packets], np.int64)
@@ -146,7 +151,7 @@ class _Answer:
         self.buffer = self.buffer[end:]
         self.headers = [start - end for start in self.headers[packets:]]
         self.walked -= end
-        return join_packets(columns, bite, headers)
+        return join_packets(self.sent.columns, bite, headers, is_binary=self.sent.is_binary)
 
     def finish(self) -> None:
         """Read the last packet: raise what the server says, refuse a second result."""

@@ -14,8 +14,9 @@ import pytest
 
 from rivet_resources.contracts.types import INSTANT, JSON, NAIVE, UUID, Column, SpecialValue
 from rivet_resources.engines.mysql import values as mysql_values
-from rivet_resources.engines.mysql.wire import packets as mysql_packets
+from rivet_resources.engines.mysql.wire import binary, prepared
 from rivet_resources.engines.mysql.wire import rows as mysql_wire
+from rivet_resources.engines.mysql.wire import stream as mysql_stream
 from rivet_resources.engines.shared.cells import Cells, Special
 from rivet_resources.errors import ValueDoesNotFit
 
@@ -250,9 +251,10 @@ def rows_of_all_kinds() -> list[tuple[Any, ...]]:
     return rows
 
 
+@pytest.mark.parametrize("protocol", ["binary", "text"])
 @pytest.mark.parametrize("server", ["fresh_mariadb", "fresh_mysql"])
-def test_cells_are_what_pymysql_reads(server: str, request: pytest.FixtureRequest) -> None:
-    """On a real server, every column gives the values of PyMySQL's own cursor."""
+def test_cells_are_what_pymysql_reads(server: str, protocol: str, request: pytest.FixtureRequest) -> None:
+    """On a real server, every column gives the values of PyMySQL's own cursor, by either protocol."""
     url = urlsplit(request.getfixturevalue(server))
     connection = pymysql.connect(
         host=url.hostname, port=url.port or 3306, user=unquote(url.username or ""),
@@ -266,7 +268,11 @@ def test_cells_are_what_pymysql_reads(server: str, request: pytest.FixtureReques
         statement = f"SELECT {', '.join(f'`{name}`' for name in READS)} FROM t ORDER BY id DESC"
         cursor.execute(statement)
         expected = cursor.fetchall()
-        batch = mysql_wire.batch(mysql_packets.query(connection, statement))
+        if protocol == "text":
+            prepared.TEXT_ONLY.add(connection)
+        raw = mysql_stream.read_whole(connection, statement, limit_bytes=None)
+        assert raw.is_binary == (protocol == "binary")
+        batch = (binary if raw.is_binary else mysql_wire).batch(raw)
         cursor.execute("SELECT count(*) FROM t")  # the connection is in order
         assert cursor.fetchone() == (len(rows),)
 

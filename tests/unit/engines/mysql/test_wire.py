@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 import pymysql
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pymysql.constants import FIELD_TYPE
 
+from rivet_resources.engines.mysql.wire import headers
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
 from rivet_resources.engines.mysql.wire import rows as mysql_wire
 from rivet_resources.engines.mysql.wire.packets import CONTINUED, Definition, RawRows
@@ -277,18 +280,47 @@ def test_no_value_is_taken_for_a_packet(name: str, server: Server) -> None:
     assert [list(row.values()) for row in batch.to_pylist()] == rows
 
 
-@pytest.mark.parametrize("empty", [0, 1, 2])
-def test_empty_texts_do_not_slow_the_walk(empty: int) -> None:
-    """Empty texts and each 256th packet add zeros, which the fast way must see past: it would fall back unseen."""
-    rows: list[list[bytes | None]] = [[b"x" * 180, *[b""] * empty] for _ in range(2000)]
-    lines = [b"".join(coded(value) for value in row) for row in rows]
-    buffer = np.frombuffer(bytearray(packets(*lines, EOF)), np.uint8)
+LINES: dict[str, Callable[[int], bytes]] = {
+    "texts": lambda row: coded(b"x" * 180),
+    "texts with empty ones": lambda row: coded(b"x" * 180) + coded(b"") * 2,
+    "small numbers, nearly all zeros": lambda row: b"\0\0\0" + row.to_bytes(8, "little") * 6,
+    "rows of several lengths": lambda row: bytes(row * 37 % 300),
+    "what looks like headers": lambda row: bytes([4, 0, 0, row & 0xFF]) * (1 + row % 20),
+}
 
-    fast, slow = mysql_packets._walk_by_zeros(buffer), mysql_packets._walk_by_steps(buffer)
+
+@pytest.mark.parametrize("name", LINES)
+def test_many_packets_are_walked_from_many_places(name: str) -> None:
+    """Where lanes do not meet, steps would be taken in silence, and the walk be slow."""
+    buffer = np.frombuffer(bytearray(packets(*(LINES[name](row) for row in range(5000)), EOF)), np.uint8)
+
+    fast, slow = headers.walk_by_lanes(buffer), headers.walk_by_steps(buffer)
 
     assert fast is not None
     assert slow is not None
     assert slow.tolist() == fast.tolist()
+
+
+def test_values_that_hold_whole_packets_are_no_packets() -> None:
+    """A lane may begin inside of such a value; it then ends where no other one begins, and steps must do."""
+    value = packets(*[b"ab\1"] * 9)
+    buffer = np.frombuffer(bytearray(packets(*[coded(value)] * 5000, EOF)), np.uint8)
+
+    fast, slow = headers.walk_by_lanes(buffer), headers.walk_by_steps(buffer)
+
+    assert slow is not None
+    assert fast is None or slow.tolist() == fast.tolist()
+
+
+@given(st.lists(st.binary(max_size=40), min_size=300, max_size=600), st.integers(0, 3))
+def test_lanes_never_find_other_packets_than_steps(lines: list[bytes], cut: int) -> None:
+    """Whatever rows hold, and where the answer ends too early."""
+    said = packets(*lines, EOF)
+    buffer = np.frombuffer(bytearray(said[: len(said) - cut]), np.uint8)
+
+    fast, slow = headers.walk_by_lanes(buffer), headers.walk_by_steps(buffer)
+
+    assert fast is None or (slow is not None and slow.tolist() == fast.tolist())
 
 
 @pytest.mark.parametrize("size", [CONTINUED - 10, CONTINUED - 9, CONTINUED, CONTINUED + 1, 2 * CONTINUED + 5])
