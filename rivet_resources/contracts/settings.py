@@ -126,6 +126,7 @@ class Pace(Settings):
     max_value_mb: int
     adaptive: bool
     min_parallel: int
+    reads_ahead: bool = True  # the next page may be asked for while one is decoded; not where each page is counted
 
 
 def pace(source: Tuning | None, export: Tuning | None) -> Pace:
