@@ -16,7 +16,7 @@ from concurrent.futures import Future, wait
 
 from rivet_resources.contracts.source import Page
 from rivet_resources.engines.mysql import sql
-from rivet_resources.engines.mysql.reader import Answer, Reader
+from rivet_resources.engines.mysql.reader import RawPage, Reader
 from rivet_resources.engines.shared.key_walk import NEXT_ROWS, KeyWalk, last_key
 from rivet_resources.engines.shared.paging import Measured, measured
 
@@ -24,7 +24,7 @@ from rivet_resources.engines.shared.paging import Measured, measured
 # still waits then ends with its process.
 LAST_ANSWER_SECONDS = 3.0
 
-Received = Future[Answer | None]
+Received = Future[RawPage | None]
 
 
 def keyset(reader: Reader) -> Generator[Page]:
@@ -69,7 +69,7 @@ def _may_go_ahead(reader: Reader, walk: KeyWalk) -> bool:
     return pace.reads_ahead and not pace.throttle_ms and reader.place is None and walk.is_steady
 
 
-def _receive(reader: Reader, walk: KeyWalk) -> Answer | None:
+def _receive(reader: Reader, walk: KeyWalk) -> RawPage | None:
     return reader.receive(walk.statement, what=NEXT_ROWS, can_shrink=walk.can_shrink)
 
 

@@ -46,7 +46,7 @@ def items(columns: tuple[Column, ...]) -> list[str]:
     return [column.select for column in columns] + [column.fact("flag") for column in flagged(columns)]
 
 
-class Answer(NamedTuple):
+class RawPage(NamedTuple):
     """The bytes of one page, what they took, and how often they were asked for again."""
 
     raw: RawRows
@@ -103,7 +103,7 @@ class Reader:
         answer = self.receive(statement, what=what, can_shrink=can_shrink)
         return None if answer is None else self.page(answer)
 
-    def receive(self, statement: str, *, what: str, can_shrink: bool) -> Answer | None:
+    def receive(self, statement: str, *, what: str, can_shrink: bool) -> RawPage | None:
         """Read one page's bytes, again on a fresh connection when the fault may pass; None: a smaller one must do.
 
         A timeout asks for a smaller page once in a chunk: the same statement would run into it again.
@@ -120,9 +120,9 @@ class Reader:
             self._has_timed_out = True
             self._after_refusal()
             return None
-        return None if raw is None else Answer(raw, seconds, self._retries)
+        return None if raw is None else RawPage(raw, seconds, self._retries)
 
-    def last_key(self, answer: Answer) -> list[str] | None:
+    def last_key(self, answer: RawPage) -> list[str] | None:
         """Return the key of the last row in canonical form, decoding no other one; None where only the page tells."""
         raw = answer.raw
         if not len(raw.starts) or any(column.fact("flag") for column in self.columns):
@@ -160,7 +160,7 @@ class Reader:
         self._is_in_answer = True
         while (raw := self._next(answer, doing=doing)) is not None:
             seconds = time.perf_counter() - started
-            yield self.page(Answer(raw, seconds, self._retries))
+            yield self.page(RawPage(raw, seconds, self._retries))
             started = time.perf_counter()
         self._is_in_answer = False
 
@@ -284,7 +284,7 @@ class Reader:
         except Exception as error:
             raise self._fault(error, doing, 0.0) from None
 
-    def page(self, answer: Answer) -> Page:
+    def page(self, answer: RawPage) -> Page:
         """Make a page of its bytes."""
         table, special = self._cells.decode([_with_flags(_batch(answer.raw), len(self.columns))])
         check_cells(table, self.pace.max_value_mb, relation=self.name)

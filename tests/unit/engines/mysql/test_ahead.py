@@ -15,7 +15,7 @@ from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import ahead
-from rivet_resources.engines.mysql.reader import Answer, CalledOff
+from rivet_resources.engines.mysql.reader import CalledOff, RawPage
 from rivet_resources.engines.mysql.wire.packets import RawRows
 from rivet_resources.errors import SourceLost, ValueDoesNotFit
 
@@ -45,7 +45,7 @@ class Numbers:
     def wait(self, rows: int) -> None:
         self.waited.append(rows)
 
-    def receive(self, statement: str, *, what: str, can_shrink: bool) -> Answer | None:
+    def receive(self, statement: str, *, what: str, can_shrink: bool) -> RawPage | None:
         after = statement.partition("> ")[2].split(" ")[0].strip("()`")
         first = int(after or 0) + 1
         self.asked.append(first)
@@ -58,12 +58,12 @@ class Numbers:
         if first in self.lost:
             raise self.lost[first]
         numbers = np.arange(first, min(first + 10, 96))
-        return Answer(RawRows((), np.zeros(len(numbers), np.uint8), numbers, numbers), 0.001, 0)
+        return RawPage(RawRows((), np.zeros(len(numbers), np.uint8), numbers, numbers), 0.001, 0)
 
-    def last_key(self, answer: Answer) -> list[str] | None:
+    def last_key(self, answer: RawPage) -> list[str] | None:
         return [str(answer.raw.starts[-1])]
 
-    def page(self, answer: Answer) -> Page:
+    def page(self, answer: RawPage) -> Page:
         numbers = answer.raw.starts
         if int(numbers[0]) in self.unfit:
             raise ValueDoesNotFit("no")
