@@ -348,9 +348,10 @@ class Reader:
             with suppress(Exception):
                 first, second = _rows_scanned(connection), _rows_scanned(connection)
                 self._scanned_before = (second, second - first)
-            self._connection = connection
-            if self._is_called_off:  # meanwhile
+            if self._is_called_off:  # meanwhile, and nobody waits for it
+                connection._force_close()
                 raise CalledOff
+            self._connection = connection
         return self._connection
 
 
