@@ -2443,9 +2443,9 @@ CONNECTIONS = (
     ),
     Fault(
         "kept_connections_pass_by_the_cap",
-        "rivet_resources/engines/postgres/connect.py",
-        "kept_connections.are_kept() and not conn_params.is_capped and",
-        "kept_connections.are_kept() and",
+        "rivet_resources/engines/shared/kept_connections.py",
+        "if are_kept() and not conn_params.is_capped and",
+        "if are_kept() and",
         "a server gets more connections than `max_connections`",
         (f"{KEPT}::test_connection_is_closed_under_a_cap[postgres]",),
     ),
