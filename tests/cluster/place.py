@@ -18,13 +18,13 @@ import yaml
 
 from rivet_resources.conformance.lines import Proxy
 from tests.processes import Process
-from tests.servers.spark_cluster import DRIVER, Cluster, unmakeable
+from tests.servers.spark_cluster import Cluster, network, unmakeable
 
 MARKS = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.faults,
-    pytest.mark.xdist_group("cluster"),  # one network of this name per machine
+    pytest.mark.xdist_group("cluster"),  # one network per process
     pytest.mark.skipif(bool(unmakeable()), reason=unmakeable() or "it can be made"),
 ]
 
@@ -35,7 +35,7 @@ KEYS = {"LAKE_KEY": "test", "LAKE_SECRET": "s3cr3t-of-the-lake", "SHOP_PASSWORD"
 @contextmanager
 def seen_by_hosts(host: str, port: int) -> Iterator[int]:
     """Serve what listens on this machine only at the address that the hosts reach; the port."""
-    proxy = Proxy(host, port, at=DRIVER)
+    proxy = Proxy(host, port, at=network().driver)
     proxy.up()
     try:
         yield proxy.front
