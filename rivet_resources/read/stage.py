@@ -481,8 +481,11 @@ class _Jobs:
             "its Python process died" if "crashed" in told or "exited unexpectedly" in told else "Spark gave up on it"
         )
         chunks = ", ".join(str(self.extract.chunks[position].index) for position in group)
+        host = cluster.host_of(told) if self.runtime.is_cluster else ""
+        last = f", the last one on {host}" if host else ""
         return TaskFailed(
-            f"Export {self.extract.export}, chunk {chunks}: {crash} in each of {self.runtime.task_attempts} attempts. "
+            f"Export {self.extract.export}, chunk {chunks}: {crash} in each of {self.runtime.task_attempts} "
+            f"attempts{last}. "
             f"If the machine is short of memory, lower `tuning: batch_size_memory_mb` or `parallel`; "
             f"run again with RIVET_SPARK_LOG=- to see Spark's own log. Nothing was published."
         )

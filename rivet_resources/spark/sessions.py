@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -94,21 +95,26 @@ def _python_path() -> str:
 
 @contextlib.contextmanager
 def _python_of_tasks(settings: Spark) -> Iterator[None]:
-    """Choose the interpreter of tasks: $PYSPARK_PYTHON, else the configured one, else on this machine our own.
+    """Choose the interpreter of tasks: the configured one, else $PYSPARK_PYTHON, else on this machine our own.
 
     PySpark reads the variable when a context starts; `spark.pyspark.python` is read by spark-submit only. A path of
     this machine means nothing on another, where it is `python3` then.
     """
     own = None if is_cluster(settings.master) else sys.executable
-    python = settings.conf.get("spark.pyspark.python", own)
-    if "PYSPARK_PYTHON" in os.environ or python is None:
+    before = os.environ.get("PYSPARK_PYTHON")
+    # The file first, as with spark-submit: a variable of somebody's profile must not outweigh what is written there.
+    python = settings.conf.get("spark.pyspark.python") or before or own
+    if python is None:
         yield
         return
     os.environ["PYSPARK_PYTHON"] = python
     try:
         yield
     finally:
-        del os.environ["PYSPARK_PYTHON"]
+        if before is None:
+            del os.environ["PYSPARK_PYTHON"]
+        else:
+            os.environ["PYSPARK_PYTHON"] = before
 
 
 def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
@@ -172,6 +178,28 @@ def submit(settings: Spark) -> SparkSession:
         for name in home:
             del os.environ[name]
     return session
+
+
+def refuse_silent_master(master: str) -> None:
+    """Raise where nobody listens at the addresses of a standalone master; Spark would try for a minute.
+
+    Raises:
+        SparkUnavailable
+    """
+    places = re.fullmatch(r"spark://(.+)", master)
+    reasons = []
+    for place in places[1].split(",") if places else ():
+        at = urlsplit(f"//{place}")
+        try:
+            socket.create_connection((at.hostname or "", at.port or 7077), CONNECT_TIMEOUT_SECONDS).close()
+            return
+        except (OSError, ValueError) as error:
+            reasons.append(f"{place}: {error}")
+    if reasons:
+        raise SparkUnavailable(
+            f"Spark's master (`spark: master: {master}`) does not answer: {'; '.join(reasons)}. Check host and port "
+            f"(form spark://host:7077), and that it runs; or remove `master` to run on this machine."
+        )
 
 
 def connect(settings: Spark) -> SparkSession:
