@@ -426,8 +426,6 @@ def _forget(started: jvm.Jvm | None) -> None:
         # With no JVM side left: clears the class's own memory.
         context.stop()
         if accumulators is not None:
-            # The JVM hangs up on it, which it would print.
-            accumulators.handle_error = lambda *_: None
             # Takes up to a second to notice.
             threading.Thread(target=accumulators.shutdown, daemon=True).start()
     # pyspark keeps its one session and gateway in class attributes; what is left there would be handed to the next

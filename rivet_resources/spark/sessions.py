@@ -128,7 +128,11 @@ def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
     conf = SparkConf(loadDefaults=False).setAll(list(_conf(settings).items()))
     gateway = started.gateway()
     with _python_of_tasks(settings), refusals(settings.master):
-        return SparkContext(conf=conf, gateway=gateway)
+        context = SparkContext(conf=conf, gateway=gateway)
+    # It would print that the JVM hung up on it, in every end that is not in good order: an interrupt, a kill.
+    if context._accumulatorServer is not None:
+        context._accumulatorServer.handle_error = lambda *_: None
+    return context
 
 
 def session_over(context: SparkContext) -> SparkSession:
