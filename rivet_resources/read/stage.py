@@ -475,7 +475,7 @@ class _Jobs:
 
     def _task_failed(self, group: list[int], told: str) -> RivetError:
         """Return that a task died, by kind only: Spark's text may hold a value of a row."""
-        if self.runtime.is_cluster and (found := cluster.unfit(told)):
+        if self.runtime.is_cluster and (found := cluster.unfit(told, self.runtime.context())):
             return found
         crash = (
             "its Python process died" if "crashed" in told or "exited unexpectedly" in told else "Spark gave up on it"

@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any
 from rivet_resources import scratch
 from rivet_resources.contracts.addressing import PROBE
 from rivet_resources.contracts.settings import is_encrypted
-from rivet_resources.errors import RivetError, WorkerCutOff, WorkerUnfit
+from rivet_resources.errors import RivetError, SparkUnavailable, WorkerCutOff, WorkerUnfit
 from rivet_resources.secrets import Variables, declared_references, lend, named_variables, read_variable
-from rivet_resources.spark.sessions import refusals
+from rivet_resources.spark.sessions import first_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 Act = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]  # what `mapInArrow` takes
 
 PACKAGE = Path(__file__).parents[1]
+MOST_TASKS = 1_000  # that are looked at for the name of a host
+MEMORY_LOOKS = 10
 ROUNDS = 3  # of looking for hosts that registered meanwhile
 ROOM_BYTES = 4 * 1024 * 1024  # that a host must have for unfinished parts; a full disk has none
 SPREAD_SECONDS = 0.3  # for which a question holds its slot, so that the next one goes to another host
@@ -66,7 +68,7 @@ MISFITS = (
         f"lacks the Python package {{0}}. {INSTALL}",
     ),
     (
-        re.compile(r"PYTHON_VERSION_MISMATCH.*?different version (?:in worker: )?\(?(\d[\d.]*)", re.DOTALL),
+        re.compile(r"PYTHON_VERSION_MISMATCH.*?different version:? \(?(\d+\.\d+)", re.DOTALL),
         "runs Python {0}, and this machine another; give both the same minor version",
     ),
     (
@@ -155,10 +157,13 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
             if len(answers) >= _hosts(context):
                 break
     except Py4JError as error:
-        if (found := unfit(str(error))) is not None:
+        if (found := unfit(str(error), context)) is not None:
             raise found from None
-        with refusals(context.master):
-            raise
+        raise SparkUnavailable(
+            f"Spark at {context.master} gave up before its workers had answered: {first_line(error)}. The logs of its "
+            f"executors tell more (of a standalone cluster: the folder `work` of each worker), and RIVET_SPARK_LOG=- "
+            f"shows Spark's own log of this machine."
+        ) from None
     finally:
         if keeps:
             root.delete([marker])
@@ -294,17 +299,49 @@ def _fault(question: Question) -> str:
     return ""
 
 
-def unfit(told: str) -> WorkerUnfit | None:
-    """Return why a worker could not run a task at all, read from Spark's own words; None where it is nothing known."""
-    found = next(((form, match) for pattern, form in MISFITS if (match := pattern.search(told))), None)
+def unfit(told: str, context: SparkContext | None = None) -> WorkerUnfit | None:
+    """Return why a worker could not run a task at all, read from Spark's own words; None where it is nothing known.
+
+    Args:
+        context: whose job it was; it knows the host where the words do not.
+    """
+    found = next(((pattern, form, match) for pattern, form in MISFITS if (match := pattern.search(told))), None)
     if found is None:
         return None
-    form, match = found
-    name = host_of(told)
+    pattern, form, match = found
+    name = host_of(told) or _failed_on(context, pattern)
     host = f"Spark's worker on {name}" if name else "A worker of Spark"
     return WorkerUnfit(
         f"{host} {form.format(*match.groups())}. This machine runs Python {sys.version_info[0]}.{sys.version_info[1]}."
     )
+
+
+def _failed_on(context: SparkContext | None, pattern: re.Pattern[str]) -> str:
+    """Return the hosts whose tasks failed with such words; of an exception in Python, Spark 4 tells nothing else."""
+    if context is None:
+        return ""
+    hosts: set[str] = set()
+    # What Spark remembers of its tasks comes a little later than the end of the job.
+    for _ in range(MEMORY_LOOKS):
+        # A message that lacks a name is better than none.
+        with suppress(Exception):
+            hosts = {host for host, told in _failed_tasks(context) if pattern.search(told)}
+        if hosts:
+            break
+        time.sleep(0.1)
+    return ", ".join(sorted(hosts))
+
+
+def _failed_tasks(context: SparkContext) -> Iterator[tuple[str, str]]:
+    """Yield the host of each task that failed, and what it said."""
+    store: Any = context._jsc.sc().statusStore()
+    tracker = context.statusTracker()
+    jobs = [job for number in tracker.getJobIdsForGroup(None) if (job := tracker.getJobInfo(number)) is not None]
+    for stage in (stage for job in jobs for stage in job.stageIds):
+        tasks = store.taskList(stage, 0, MOST_TASKS)
+        for task in (tasks.apply(number) for number in range(tasks.size())):
+            if task.status() == "FAILED":
+                yield task.host(), task.errorMessage().get()
 
 
 def host_of(told: str) -> str:

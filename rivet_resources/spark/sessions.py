@@ -242,14 +242,15 @@ def refusals(where: str) -> Iterator[None]:
         # A missing package is told by whoever knows which to install.
         raise
     except (Py4JError, PySparkException) as error:
-        reason = _first_line(error)
+        reason = first_line(error)
         raise SparkUnavailable(
             f"Spark at {where} did not start: {reason}. Check `spark: master` and `spark: conf`, "
             f"or set `spark: inline` to work without Spark."
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of what Spark says of an error, without a Java stack."""
     java: Any = getattr(error, "java_exception", None)
     # `toString` and not the message of py4j, which adds the whole Java stack.
     text = str(java.toString()) if java is not None else str(error)

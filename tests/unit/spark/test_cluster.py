@@ -37,7 +37,7 @@ TOLD = {
         "Spark's worker on w2 lacks the Python package pyarrow. Install Rivet",
     "stage 0.0 (TID 3) (w2 executor 1): PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
     "version: 3.9 than that in driver: 3.11":
-        "Spark's worker on w2 runs another minor version of Python",
+        "Spark's worker on w2 runs Python 3.9, and this machine another; give both the same minor version",
 }  # fmt: skip
 
 
