@@ -164,8 +164,14 @@ def spare_pandas() -> None:
     functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]
 
 
+def is_for_context_alone(key: str) -> bool:
+    """Return whether a setting is a secret that spark-submit itself does not need; those of Hadoop fetch packages."""
+    return re.search("(?i)secret|password|token", key) is not None and not key.startswith("spark.hadoop.")
+
+
 def submit(settings: Spark) -> SparkSession:
     """Start through pyspark's own launcher, which runs spark-submit."""
+    from pyspark import SparkConf, SparkContext  # Spark
     from pyspark.sql import SparkSession  # Spark
 
     spare_pandas()
@@ -175,8 +181,12 @@ def submit(settings: Spark) -> SparkSession:
     # spark-submit is a shell script that knows only JAVA_HOME and the PATH, not the wheel's Java.
     home = {} if "JAVA_HOME" in os.environ else {"JAVA_HOME": str(jvm.find_java().home)}
     os.environ.update(home)
+    # Its settings stand in its command line, which every user of this machine can read. The context gets all of them
+    # once its JVM is there.
+    told = [(key, value) for key, value in conf.items() if not is_for_context_alone(key)]
     try:
         with _python_of_tasks(settings), refusals(settings.master):
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(told))
             session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
     finally:
         for name in home:

@@ -326,3 +326,25 @@ def test_wheel_java_runs_spark(tmp_path: Path) -> None:
     )
 
     assert "25 1" == told
+
+
+SUBMITTED = """
+    import psutil
+    from rivet_resources.contracts.settings import Spark
+    from rivet_resources.spark.runtime import SparkRuntime
+    conf = {"spark.submit.deployMode": "client", "spark.authenticate.secret": "s3cr3t-of-spark"}
+    runtime = SparkRuntime(Spark(master="local[1]", conf=conf))
+    known = runtime.context().getConf().get("spark.authenticate.secret")
+    lines = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    print(known, any("SparkSubmit" in line for line in lines), any("s3cr3t-of-spark" in line for line in lines))
+    runtime.stop()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.rare
+def test_secret_of_spark_is_in_no_command_line() -> None:
+    """Which every user of the machine can read; the context knows it all the same."""
+    done = processes.run("-c", SUBMITTED)
+
+    assert "s3cr3t-of-spark True False" == done.stdout.strip(), done.stderr
