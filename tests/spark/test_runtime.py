@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,17 @@ def test_jvm_that_ends_at_once_says_why(tmp_path: Path, monkeypatch: pytest.Monk
 
     started.end()
     assert "set JAVA_HOME to another Java" in str(caught.value)
+
+
+@pytest.mark.parametrize("leave", [jvm.Jvm.end, jvm.Jvm.forget])
+def test_jvm_that_is_not_wanted_any_more_while_it_comes_up_ends(leave: Callable[[jvm.Jvm], None]) -> None:
+    """It was begun beside the planning, which was refused; with nowhere to write its port it would stay for ever."""
+    started = jvm.start(jvm.Launch(jvm.find_java(), "64m", "full"), extra_env={})
+
+    leave(started)
+
+    assert started.process.wait(timeout=60)
+    assert not started.folder.exists()
 
 
 def test_jvm_and_its_tasks_stand_back_for_other_processes() -> None:
