@@ -234,7 +234,7 @@ def test_window_of_a_drain_costs_five_requests_beside_its_part(
 ) -> None:
     """Each begins where the last one of the same process ended, however long the chain is."""
     counted = list[Counter[str]]()
-    for number, cut in enumerate((1, 1, 3, 4, 5)):
+    for number, cut in enumerate((1, 2, 3, 4, 5)):
         changes = windows if not number else cut
         monkeypatch.setattr(window_size, "MOST_CHANGES", changes if not number else 1)
         (tmp_path / "rivet.yaml").write_text(DRAIN.format(folder=tmp_path, place=json.dumps(place), changes=changes))

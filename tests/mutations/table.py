@@ -1633,8 +1633,8 @@ DESTINATIONS = (
     Fault(
         "part_on_azure_is_published_without_its_marker",
         "rivet_resources/destinations/azure.py",
-        'if not container.get_blob_client(self._key(part.staged["marker"])).exists():\n',
-        "if False:\n",
+        'part.staged["marker"])).exists():\n            raise self._gone(part)\n',
+        'part.staged["marker"])).exists():\n            pass\n',
         "what a sweep or a refused gate discarded becomes visible",
         ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[azure, in blocks]",),
     ),
@@ -2467,7 +2467,8 @@ UPKEEP = (
     Fault(
         "older_store_goes_on_inside_a_joined_window",
         "rivet_resources/commit/supersede.py",
-        "    if isinstance(listed, FirstPaths) and listed.has_joined:\n        refuse_inside(extract, root=root)\n",
+        "    if before is not None or (isinstance(listed, FirstPaths) and listed.has_joined):\n"
+        "        refuse_inside(extract, root=root)\n",
         "",
         "a state store from a backup exports rows of a joined window a second time",
         (f"{DEATHS_OF_UPKEEP}::test_store_from_before_a_compaction_is_refused",),
