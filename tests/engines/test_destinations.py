@@ -29,6 +29,7 @@ from pydantic import ValidationError
 from rivet_resources.contracts.parts import Part
 from rivet_resources.destinations import azure_small_parts, s3_client, s3_small_parts
 from rivet_resources.destinations.azure import Azure
+from rivet_resources.destinations.azure_client import source_of
 from rivet_resources.destinations.azure_client import translate_errors as translate_azure
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.local import Local, LocalRoot, translate
@@ -636,6 +637,26 @@ def test_azure_reads_its_own_blobs_by_each_way_to_sign_in(
 
     assert ["PUT", "PUT", "DELETE"] == asked
     assert b"rows" == root.open(NAME).read()
+
+
+def test_azure_reads_its_own_blobs_with_a_token_of_the_default_chain() -> None:
+    """Which goes beside the address, for that has no signature."""
+    from azure.core.credentials import AccessToken
+    from azure.storage.blob import BlobClient
+
+    class Chain:
+        """Signs in as anybody."""
+
+        def get_token(self, *scopes: str, **more: Any) -> AccessToken:
+            """Name what it is for."""
+            return AccessToken(" ".join(scopes), 0)
+
+    blob = BlobClient("https://shop.blob.core.windows.net", "lake", "raw/a b", credential=Chain())
+
+    assert (
+        "https://shop.blob.core.windows.net/lake/raw/a%20b",
+        "Bearer https://storage.azure.com/.default",
+    ) == source_of(blob)
 
 
 def test_azure_that_does_not_tell_what_it_wrote_is_asked(azure_server: ObjectStore, tmp_path: Path) -> None:
