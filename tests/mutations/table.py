@@ -71,9 +71,10 @@ COMMITTING = (
     Fault(
         "fence_dropped_in_swap",
         "rivet_resources/commit/publish.py",
-        "        root.swap(manifest.path, manifest.content, expected=expected)\n",
+        "        return manifest, root.swap(manifest.path, manifest.content, expected=expected)\n",
         "        standing = root.read(manifest.path)\n"
-        "        root.swap(manifest.path, manifest.content, expected=standing[1] if standing else None)\n",
+        "        expected = standing[1] if standing else None\n"
+        "        return manifest, root.swap(manifest.path, manifest.content, expected=expected)\n",
         "the later of two runs silently overwrites the window of the first",
         ("tests/unit/commit/test_manifest.py::test_run_that_loses_after_its_parts_had_names_takes_them_back",),
     ),
@@ -1140,10 +1141,26 @@ CHANGES = (
     Fault(
         "chain_does_not_see_that_it_was_replaced",
         "rivet_resources/commit/supersede.py",
-        " and not root.list_after(NOT_OF_CHAIN, most=1):\n",
-        ":\n",
+        "    if any(path > NOT_OF_CHAIN for path in behind):\n",
+        "    if False:\n",
         "an increment is committed beside a full export of before, and rows show twice",
         ("tests/unit/commit/test_manifest.py::test_chain_that_is_known_by_its_last_window_sees_what_replaces_it",),
+    ),
+    Fault(
+        "chain_does_not_look_at_what_comes_before_it",
+        "rivet_resources/commit/supersede.py",
+        'return bool(found[0].is_alone) or not has_strangers("after", first_paths(root), root=root)',
+        "return True",
+        "an increment is committed beside windows of time that an older Rivet left there, and rows show twice",
+        ("tests/unit/commit/test_chains.py::test_windows_of_time_beside_a_chain_are_seen",),
+    ),
+    Fault(
+        "chain_that_was_joined_meanwhile_goes_on",
+        "rivet_resources/commit/supersede.py",
+        "    if found is None or not _begins_at(extract, found[0]):\n",
+        "    if False:\n",
+        "a run whose chain was joined while it read shows rows that the joined window has, too",
+        ("tests/unit/commit/test_chains.py::test_chain_that_was_joined_while_a_run_read_is_not_continued",),
     ),
     Fault(
         "slot_forgets_what_is_still_to_be_acknowledged",
@@ -1642,6 +1659,8 @@ SOURCES = (
 
 # --- destinations --------------------------------------------------------------------------------
 
+ROTTEN_ON_AZURE = "tests/engines/test_destinations.py::test_blob_on_azure_that_is_not_what_was_staged_is_refused"
+
 DESTINATIONS = (
     Fault(
         "swap_on_s3_is_unconditional",
@@ -1662,10 +1681,26 @@ DESTINATIONS = (
     Fault(
         "part_on_azure_is_published_without_its_marker",
         "rivet_resources/destinations/azure.py",
-        'if not container.get_blob_client(self._key(part.staged["marker"])).exists():\n            raise gone',
-        "if False:\n            raise gone",
+        'part.staged["marker"])).exists():\n            raise self._gone(part)\n',
+        'part.staged["marker"])).exists():\n            pass\n',
         "what a sweep or a refused gate discarded becomes visible",
-        ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[azure]",),
+        ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[azure, in blocks]",),
+    ),
+    Fault(
+        "azure_is_not_told_the_md5_of_what_it_takes",
+        "rivet_resources/destinations/azure_small_parts.py",
+        "            source_content_md5=bytearray(base64.b64decode(part.md5)),\n",
+        "",
+        "a staged blob that rotted gets a part's name, and shows until its MD5 is looked at",
+        (f"{ROTTEN_ON_AZURE}[azure, by address]",),
+    ),
+    Fault(
+        "azure_sends_again_what_it_did_not_look_at",
+        "rivet_resources/destinations/azure_small_parts.py",
+        "    if _md5_of(content) != part.md5:\n",
+        "    if False:\n",
+        "a staged blob that rotted becomes a part",
+        (f"{ROTTEN_ON_AZURE}[azure]",),
     ),
     Fault(
         "swap_on_gcs_is_unconditional",
@@ -2520,7 +2555,8 @@ UPKEEP = (
     Fault(
         "older_store_goes_on_inside_a_joined_window",
         "rivet_resources/commit/supersede.py",
-        "    if isinstance(listed, FirstPaths) and listed.has_joined:\n        refuse_inside(extract, root=root)\n",
+        "    if before is not None or (isinstance(listed, FirstPaths) and listed.has_joined):\n"
+        "        refuse_inside(extract, root=root)\n",
         "",
         "a state store from a backup exports rows of a joined window a second time",
         (f"{DEATHS_OF_UPKEEP}::test_store_from_before_a_compaction_is_refused",),
