@@ -323,6 +323,8 @@ def _stage(
             remember(site, extract)
         for note in extract.notes:
             site.tell(f"{export.name} {extract.window.key}: {note}.")
+        if relation.caution:
+            (site.warn or site.tell)(f"{export.name}: {relation.caution}.")
         journal.planned(extract)
         # Readable while it runs; windows of time follow each other quickly, and what is empty has no while.
         if window is None and not all(chunk.is_empty for chunk in extract.chunks):
