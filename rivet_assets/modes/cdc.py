@@ -20,6 +20,7 @@ from rivet_assets.modes.protocol import Planning, compose
 from rivet_resources.contracts.change_log import Capture, Untold
 from rivet_resources.contracts.engine_facts import EngineFacts
 from rivet_resources.contracts.extract import CursorMove, Extract, Window
+from rivet_resources.contracts.messages import is_topic
 from rivet_resources.contracts.mode_facts import ModeFacts
 from rivet_resources.contracts.settings import Settings, Size
 from rivet_resources.drain.window_size import WINDOW_BYTES
@@ -207,6 +208,8 @@ class Cdc(Export):
             max_events=block.max_events,
             accepts=frozenset(block.accept_untold),
             copies=block.initial == "snapshot",
+            is_keyed=bool(self.apply) or is_topic(self.destination),
+            key=tuple(getattr(self.destination, "key", None) or self.key),
         )
 
     def resources(self, engine: EngineFacts) -> dict[str, str]:

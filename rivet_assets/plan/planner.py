@@ -33,7 +33,7 @@ from rivet_assets.preflight.check import check_exports
 from rivet_assets.preflight.checked import Checked
 from rivet_assets.preflight.judged_rules import contract_lines, judged_rules
 from rivet_assets.run.admit.scope import state_of
-from rivet_assets.run.drift import judge
+from rivet_assets.run.drift import judge, refuse_reordered
 from rivet_assets.run.read_limits import limit_findings
 from rivet_resources.errors import DriftRefused, RivetError
 
@@ -254,7 +254,9 @@ def _with_duration(
 def _predict_drift(export: Export, looked: SourceLook) -> list[str]:
     """Return that the run would refuse what changed; [] where it would not."""
     try:
-        judge(looked.drift, export.on_schema_drift, export=export.name, relation=export.table or "the query")
+        relation = export.table or "the query"
+        judge(looked.drift, export.on_schema_drift, export=export.name, relation=relation)
+        refuse_reordered(looked.drift, export.cursor or (), export=export.name, relation=relation)
     except DriftRefused as refused:
         return [f"the run will stop: {refused}"]
     return []

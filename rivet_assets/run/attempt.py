@@ -20,7 +20,7 @@ from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
 from rivet_assets.run.admit.admission import Admission, last_of_chain, refuse_unproven
 from rivet_assets.run.baseline import baseline_of
-from rivet_assets.run.drift import Drift, compare, judge
+from rivet_assets.run.drift import Drift, compare, judge, refuse_reordered
 from rivet_assets.run.journal import Journal
 from rivet_assets.run.judge.profiles import with_profile
 from rivet_assets.run.judge.quality import (
@@ -299,6 +299,8 @@ def _stage(
         masked = judge_masks(export, relation, state=site.state, root=site.root)
         agreed = judge_columns(export, relation, window.key if window else WHOLE, journal)
         committed = committed_cursor(site)
+        if committed.value is not None and export.cursor is not None:
+            refuse_reordered(drift, export.cursor, export=export.name, relation=relation.name)
         extract = cast(Mode, export).extract(
             Planning(
                 source=site.source,
@@ -323,6 +325,8 @@ def _stage(
             remember(site, extract)
         for note in extract.notes:
             site.tell(f"{export.name} {extract.window.key}: {note}.")
+        if relation.caution:
+            (site.warn or site.tell)(f"{export.name}: {relation.caution}.")
         journal.planned(extract)
         # Readable while it runs; windows of time follow each other quickly, and what is empty has no while.
         if window is None and not all(chunk.is_empty for chunk in extract.chunks):

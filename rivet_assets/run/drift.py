@@ -6,7 +6,7 @@ Columns are compared by name and Arrow type, regardless of order (`contract.md`,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,3 +65,24 @@ def judge(drift: Drift, policy: Policy, *, export: str, relation: str) -> None:
             f"on_schema_drift is {word}; continue and warn accept it. Set one of them for a run, or start afresh "
             f"with `rivet state reset -e {export}`."
         )
+
+
+def refuse_reordered(drift: Drift, cursor: Collection[str | None], *, export: str, relation: str) -> None:
+    """Refuse a cursor whose values are ordered otherwise now, whatever the policy: 9 is below 10, and '9' above '10'.
+
+    Raises:
+        DriftRefused: rows would be passed over, or come twice, and nobody would know.
+    """
+    for name, before, now in drift.retyped:
+        if name in cursor and _order(before) != _order(now):
+            raise DriftRefused(
+                f"Export {export}: cursor column {name} of {relation} was {before} when its last value was committed, "
+                f"and is {now}, whose values have another order: rows would be lost, or come twice. "
+                f"`rivet state reset -e {export}` exports all rows again; or give the column its type back."
+            )
+
+
+def _order(arrow: str) -> str:
+    """Name how values of an Arrow type are ordered: all numbers alike, each other type by itself."""
+    numbers = ("int", "uint", "float", "double", "halffloat", "decimal")
+    return "number" if arrow.startswith(numbers) else arrow.replace("large_", "")

@@ -74,6 +74,8 @@ class Capture:
     max_events: int | None = None
     copies: bool = False  # a copy of the tables comes first
     accepts: frozenset[Untold] = frozenset()  # what the log does not tell, and the user takes as it is
+    is_keyed: bool = False  # somebody goes by the key of each change: mirrors, histories, messages
+    key: tuple[str, ...] = ()  # the columns by which they do, as configured; (): the key of each table
 
 
 @dataclass(frozen=True)

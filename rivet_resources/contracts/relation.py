@@ -46,6 +46,7 @@ class Relation:
     rows_estimate: int | None = None
     bytes_estimate: int | None = None
     comments: Comments = "none"
+    caution: str = ""  # why rows of it may be missing from what this user reads
     gone: frozenset[str] = (
         frozenset()
     )  # of these columns, which a log has, the table has none now; nobody knows comments

@@ -33,7 +33,7 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.errors import RivetError
 from rivet_resources.scratch import enough_room
 from rivet_resources.shape.change_envelope import flat
-from rivet_resources.shape.shape import EXPORTED_AT
+from rivet_resources.shape.shape import EXPORTED_AT, refuse_twice
 from rivet_resources.shape.transforms.mask_tags import NO_TAGS, TaggedMasks, masks_by_tag
 from rivet_resources.shape.transforms.pipeline import TransformPlan, plan
 from rivet_resources.write.measures import Tally
@@ -78,7 +78,9 @@ class ChangeShaping:
             # One instant for all rows of a window, whichever batch they came in.
             columns.append(pa.chunked_array([pa.repeat(instant, rows.num_rows)]))
             fields.append(EXPORTED_AT)
-        return pa.Table.from_arrays(columns, schema=change_schema(pa.schema(fields)))
+        schema = change_schema(pa.schema(fields))
+        refuse_twice(schema.names, where=f"Table {changes.table}")
+        return pa.Table.from_arrays(columns, schema=schema)
 
     def _apply_steps(self, rows: pa.Table, columns: tuple[Column, ...]) -> pa.Table:
         schema = pa.schema([column.field.with_nullable(True) for column in columns])

@@ -19,6 +19,7 @@ FIRST_DAY, END_DAY = -719_528, 2_932_897
 DAY_US = 86_400_000_000
 NEED_QUOTES = (",", '"', "\r", "\n")
 HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+EMPTY_RECORD = '""'  # one field, and nothing in it
 
 
 def can_render(field: pa.Field) -> bool:
@@ -29,7 +30,7 @@ def can_render(field: pa.Field) -> bool:
 def header(schema: pa.Schema) -> bytes:
     """Spell the first line."""
     names = _quote(pa.array(schema.names, pa.string()))
-    return (",".join(names.to_pylist()) + "\n").encode()
+    return ((",".join(names.to_pylist()) or EMPTY_RECORD) + "\n").encode()
 
 
 def render(batch: pa.RecordBatch) -> memoryview:
@@ -37,6 +38,10 @@ def render(batch: pa.RecordBatch) -> memoryview:
     if batch.num_rows == 0 or batch.num_columns == 0:
         return memoryview(b"")
     columns = [_text(batch.column(index), field) for index, field in enumerate(batch.schema)]
+    # A record of one empty field would be a line with nothing on it, which nearly every reader passes over.
+    if len(columns) == 1:
+        is_empty = pc.fill_null(pc.equal(columns[0], ""), True)
+        columns = [pc.if_else(is_empty, EMPTY_RECORD, columns[0])]
     # The line feed rides on the last column, so that one join makes whole lines.
     columns[-1] = pc.binary_join_element_wise(columns[-1], "", "\n", null_handling="replace", null_replacement="")
     lines = pc.binary_join_element_wise(*columns, ",", null_handling="replace", null_replacement="")

@@ -18,7 +18,7 @@ from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.rows.poll import PollShape
 from rivet_resources.contracts.rows.row_errors import Places, RefusedCells, RefusedRows, RowPolicy
 from rivet_resources.contracts.transform import Transform, at_clock
-from rivet_resources.errors import SourceChanged
+from rivet_resources.errors import SourceChanged, UnsupportedColumn
 from rivet_resources.shape.change_envelope import as_inserts, flat, flat_schema
 from rivet_resources.shape.poll_envelope import enveloped, first_seq, poll_schema
 from rivet_resources.shape.rowhash.hash import row_hashes
@@ -46,8 +46,26 @@ def schema_of(extract: Extract) -> pa.Schema:
 
     Raises:
         TransformError: a step does not fit the columns it gets.
+        UnsupportedColumn: two columns would have one name.
     """
-    return flat_schema(_unflat(extract), extract.format)
+    schema = _unflat(extract)
+    refuse_twice(schema.names, where=f"Export {extract.export}")
+    return flat_schema(schema, extract.format)
+
+
+def refuse_twice(names: Sequence[str], *, where: str) -> None:
+    """Refuse a column of the source that is called as one that Rivet adds: no reader could tell which is which.
+
+    Raises:
+        UnsupportedColumn
+    """
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UnsupportedColumn(
+            f"{where}: the source has {', '.join(map(repr, twice))}, and Rivet adds a column of that name "
+            f"(those of changes, `before`, `meta_columns`). Rename the source's with a step: "
+            f"`transforms: [{{type: rename, columns: {{{twice[0]}: …}}}}]`."
+        )
 
 
 def _unflat(extract: Extract) -> pa.Schema:

@@ -86,3 +86,25 @@ def test_any_other_change_is_refused_before_a_row_is_read(lab: Lab, kind: str) -
     assert (
         ["10", "20"] == rows(lab, "orders").column("note").to_pylist() == rows(lab, "copy").column("note").to_pylist()
     )
+
+
+RETYPED = {
+    "postgres": "ALTER TABLE plain ALTER COLUMN id TYPE text",
+    "mariadb": "ALTER TABLE plain MODIFY id varchar(20)",
+}
+
+
+@pytest.mark.parametrize("policy", ["warn", "continue"])
+def test_a_cursor_that_is_ordered_otherwise_now_is_refused_whatever_the_policy(lab: Lab, policy: str) -> None:
+    """As texts 101 stands before 99: the run would take rows twice, pass others over, and call it a success."""
+    lab.sql("CREATE TABLE plain AS SELECT 99 AS id UNION ALL SELECT 100")
+    block = f"{{name: plain, table: plain, mode: incremental, cursor_column: id, on_schema_drift: {policy}}}"
+    assert "success" == lab.export(block).status
+    lab.sql(RETYPED[lab.engine.name], "INSERT INTO plain VALUES ('101')")
+
+    outcome = lab.export(block)
+
+    assert (4, "RIVET_DRIFT_REFUSED") == (outcome.exit_code, outcome.code)
+    assert "cursor column id" in outcome.message
+    assert "rivet state reset -e plain" in outcome.message
+    assert 1 == len(lab.manifests("plain"))

@@ -12,7 +12,8 @@ import pytest
 
 from rivet_resources.shape.rowhash.hash import row_hashes
 from tests import processes
-from tests.lab import Lab
+from tests.lab import Lab, lab_in
+from tests.lab_engines import ENGINES
 
 PLAIN = "plain-canary-value"
 PEOPLE = f"""
@@ -188,3 +189,29 @@ def test_quality_rules_judge_the_shaped_columns(lab: Lab) -> None:
     outcome = lab.export(f"name: people\ntable: people\nquality: {{unique_columns: [gross]}}\ntransforms:{STEPS}")
 
     assert outcome.success, outcome.message
+
+
+ADDED = {
+    "changes": ("mode: poll, updated_at_column: at, columns: {at: timestamp}, format: parquet", "__op"),
+    "parquet": ("meta_columns: {exported_at: true}, format: parquet", "_rivet_exported_at"),
+    "csv": ("meta_columns: {exported_at: true}, format: csv", "_rivet_exported_at"),
+    "hash": ("meta_columns: {row_hash: true}, format: csv", "_rivet_row_hash"),
+}
+
+
+@pytest.mark.parametrize("what", ADDED)
+def test_column_that_is_called_as_one_that_rivet_adds_is_refused_until_it_is_renamed(
+    what: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two columns of one name a reader takes either, and nobody is told which."""
+    block, name = ADDED[what]
+    lab = lab_in(tmp_path, ENGINES["sqlite"], request, monkeypatch)
+    lab.sql(f"CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, {name} TEXT)")
+    lab.sql("INSERT INTO t VALUES (1, '2026-01-31 00:00:00', 'x')")
+
+    refused = lab.export(f"{{name: t, table: t, {block}}}")
+    renamed = lab.export(f"{{name: t, table: t, {block}, transforms: [{{type: rename, columns: {{{name}: own}}}}]}}")
+
+    assert ("RIVET_SOURCE_UNSUPPORTED_COLUMN", True) == (refused.code, f"{name!r}" in refused.message)
+    assert renamed.success, renamed.message
+    assert ["x"] == [row["own"] for row in lab.rows("t")]

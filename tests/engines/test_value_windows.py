@@ -47,6 +47,29 @@ def lab(tmp_path: Path, engine: Engine, request: pytest.FixtureRequest, monkeypa
     return laboratory
 
 
+def test_column_whose_name_begins_with_a_point_has_windows_that_are_seen(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What begins with a point is hidden: windows were committed under such names, and no reader saw them."""
+    lab = lab_in(tmp_path, ENGINES["sqlite"], request, monkeypatch)
+    lab.sql('CREATE TABLE t (id INTEGER PRIMARY KEY, ".at" TEXT)', "INSERT INTO t VALUES (1, '2026-01-31 00:00:00')")
+
+    block = "{name: v, table: t, partition_by: {column: .at, values: ['2026-01-31 00:00:00']}}"
+    by_value = lab.export(block)
+    by_day = lab.export("{name: d, table: t, partition_by: .at, columns: {.at: timestamp}}")
+
+    assert (by_value.success, by_day.success) == (True, True)
+    assert [1] == lab.ids("v") == lab.ids("d")
+    assert not [path for path in (tmp_path / "lake").rglob("*") if path.name.startswith(".") and path.name != ".lock"]
+    config = lab.config(block)
+    state = state_of(config)
+    found = reconcile_export(
+        config, config.export("v"), depth="checksums", windows=None, state=state, tell=lambda line: None
+    )
+    state.close()
+    assert "match" == found.verdict, found.text
+
+
 @everywhere
 @pytest.mark.parametrize("mode", ["mode: full", "mode: chunked, chunk_column: id, chunk_size: 6"])
 @pytest.mark.parametrize(("column", "windows"), [("note", 5), ("day", 2), ("amount", 4), ("shop", 2)])

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.canonical import canonical
-from rivet_resources.contracts.rows.value_windows import NULL
+from rivet_resources.contracts.rows.value_windows import NULL, spell_column
 
 Granularity = Literal["day", "month", "year"]
 MONTHS = 12
@@ -41,7 +41,7 @@ class RowFolders:
 
     def name(self, number: int | None) -> str:
         """Name a folder as Hive does: `created_at=2026-01-31`, `created_at=2026-01`, `created_at=2026`."""
-        return f"{quote(self.column, safe='')}={NULL if number is None else quote(self._word(number), safe='')}"
+        return f"{spell_column(self.column)}={NULL if number is None else quote(self._word(number), safe='')}"
 
     def _word(self, number: int) -> str:
         if self.granularity == "day":

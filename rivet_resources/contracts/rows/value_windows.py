@@ -55,7 +55,13 @@ def value_of_partition(partition: str) -> str | None:
 def window_key(column: str, partition: str) -> str:
     """Name the window of a partition, which is its folder too: `region=eu`."""
     word = partition if partition in RESERVED else quote(unquote(partition), safe="")
-    return f"{quote(column, safe='')}={word}"
+    return f"{spell_column(column)}={word}"
+
+
+def spell_column(name: str) -> str:
+    """Spell a column as the beginning of a folder or file: what begins with a point is hidden, from us and others."""
+    spelled = quote(name, safe="")
+    return f"%2E{spelled[1:]}" if spelled.startswith(".") else spelled
 
 
 def partition_of_window(key: str) -> str:

@@ -125,8 +125,9 @@ def _as_text(making: ColumnBuilder) -> str:
     if base.startswith("bit"):
         # A BIT as text is its bytes; as a number it is its digits.
         return "CAST({} + 0 AS CHAR)"
-    if base == "float":
-        # As a double: the server prints a FLOAT with six digits, which do not lead back to it.
+    if base in ("float", "double"):
+        # As a double of no declared width: the server prints a FLOAT with six digits, a DOUBLE(20,5) with five behind
+        # the point, which do not lead back to it; and the log knows neither these nor ZEROFILL.
         return "CAST({} + 0E0 AS CHAR)"
     return "CAST({} AS CHAR)"
 

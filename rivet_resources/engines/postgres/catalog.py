@@ -40,7 +40,8 @@ class Catalog(Protocol):
 FIND = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, coalesce(a.amname, 'heap'), c.reltuples::float8, c.relhassubclass,
        has_any_column_privilege(c.oid, 'SELECT'), pg_table_size(c.oid),
-       c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)
+       c.relkind IN ('r', 'p') AND NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid),
+       row_security_active(c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_am a ON a.oid = c.relam
 WHERE c.relname = %s AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
   AND CASE WHEN %s::text IS NULL THEN n.nspname = ANY (current_schemas(true)) ELSE n.nspname = %s END
@@ -78,7 +79,10 @@ WITH RECURSIVE tree (oid) AS (
 )
 SELECT n.nspname, c.relname, c.relkind::text, coalesce(a.amname, 'heap'), c.relhassubclass,
        CASE WHEN c.relkind IN ('r', 'm') THEN pg_relation_size(c.oid) / current_setting('block_size')::int ELSE 0 END,
-       CASE WHEN c.relkind IN ('r', 'm') THEN pg_table_size(c.oid) ELSE 0 END, c.reltuples::float8
+       CASE WHEN c.relkind IN ('r', 'm') THEN pg_table_size(c.oid) ELSE 0 END, c.reltuples::float8,
+       CASE WHEN c.oid = %s::oid THEN NOT row_security_active(c.oid)
+       ELSE has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+            AND NOT row_security_active(c.oid) END
 FROM tree JOIN pg_class c ON c.oid = tree.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_am a ON a.oid = c.relam ORDER BY 1, 2"""
 
@@ -97,6 +101,7 @@ class _Table:
     is_readable: bool
     size: int
     is_root: bool  # a table that is no part of another one
+    is_filtered: bool  # policies of row security decide which of its rows this user sees
 
     @property
     def label(self) -> str:
@@ -129,6 +134,14 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> Relation:
         rows_estimate=rows,
         bytes_estimate=size,
         comments="all" if table.is_root else "own",
+        caution=_hidden_rows(table, catalog.user) if table.is_filtered else "",
+    )
+
+
+def _hidden_rows(table: _Table, user: str) -> str:
+    return (
+        f"row-level security decides which rows of {table.label} user {user} sees, and only these are exported; where "
+        f"all are wanted, let an administrator run: ALTER ROLE {sql.quote(user)} BYPASSRLS"
     )
 
 
@@ -206,12 +219,14 @@ def _leaves(catalog: Catalog, table: _Table) -> tuple[tuple[Leaf, ...], int | No
     if table.kind not in ("r", "p", "m"):
         # From PostgreSQL 14 on, reltuples is -1 until the table was analysed: not known is not empty.
         return (), (int(table.rows) if table.rows >= 0 else None), None
-    rows = catalog.ask(LEAVES, (table.oid,), doing=f"reading the partitions of {table.label}")
+    rows = catalog.ask(LEAVES, (table.oid, table.oid), doing=f"reading the partitions of {table.label}")
     stored = [row for row in rows if row[2] != "p"]
     estimate = int(sum(max(row[7], 0) for row in stored)) if all(row[7] >= 0 for row in stored) else None
     size = sum(row[6] for row in stored)
     # All or none: a foreign partition, or one of another access method, has no blocks that could be asked for.
     is_by_blocks = all(row[2] in ("r", "m") and row[3] == "heap" for row in stored)
+    # Rights and policies of the table hold for who reads it by its own name, those of a part for who reads that alone.
+    is_by_blocks &= len(rows) == 1 or all(row[8] for row in rows)
     if not is_by_blocks or not stored or catalog.server_version < 140000:
         return (), estimate, size
     leaves = tuple(

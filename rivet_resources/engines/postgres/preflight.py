@@ -77,7 +77,7 @@ SELECT u.configured, n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE'),
        has_any_column_privilege(c.oid, 'SELECT'),
        c.relkind IN ('r', 'm') AND s.last_analyze IS NULL AND s.last_autoanalyze IS NULL AND c.reltuples <= 0
        AND pg_relation_size(c.oid) > 0,
-       pg_get_userbyid(c.relowner)
+       pg_get_userbyid(c.relowner), row_security_active(c.oid)
 FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS u (configured, schema, name, n)
 JOIN pg_class c ON c.relname = u.name AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -276,6 +276,10 @@ def _tables(catalog: Catalog, tables: Sequence[str], role: str) -> Iterator[Find
     closed = [f"{quote(row[1])}.{quote(row[2])}" for row in lacking.values() if not row[4]]
     script += [f"GRANT SELECT ON TABLE {', '.join(closed)} TO {user};"] if closed else []
     yield from grants_finding(role, lacking, script)
+    filtered = [f"{quote(row[1])}.{quote(row[2])}" for row in found.values() if row[7]]
+    if filtered:
+        text = f"row-level security decides which rows of {', '.join(filtered)} this role sees; only these are exported"
+        yield Finding("row_security", "warn", text, f"ALTER ROLE {user} BYPASSRLS;  -- where all rows are wanted")
     unseen = [f"{quote(row[1])}.{quote(row[2])}" for row in found.values() if row[5]]
     if unseen:
         text = f"never analysed: {', '.join(unseen)}; chunks are cut by guesses"

@@ -50,6 +50,26 @@ def test_every_change_is_a_row_in_the_order_of_the_log(url: str) -> None:
     assert 2 == found.commits[-1].transactions
 
 
+def test_rows_told_apart_by_another_column_leave_no_old_row(url: str) -> None:
+    """Where a mirror, or messages, go by `key`, a change of that column is a delete of the old row, and an insert."""
+    run(url, "CREATE TABLE t (id int PRIMARY KEY, email varchar(20), v int)")
+    with log(url, "t", is_keyed=True, key=("email",)) as opened:
+        begun = opened.begin()
+        run(
+            url, "INSERT INTO t VALUES (1, 'a', 0), (2, NULL, 0)", "UPDATE t SET email = 'b' WHERE id = 1",
+            "UPDATE t SET email = 'c' WHERE id = 2", "UPDATE t SET v = 1 WHERE id = 1",
+            "UPDATE t SET id = 3 WHERE id = 2",
+        )  # fmt: skip
+
+        found = window(opened, begun)
+
+    assert [
+        ("insert", 1, "a", 0), ("insert", 2, None, 0), ("delete", 1, "a", 0), ("insert", 1, "b", 0),
+        ("delete", 2, None, 0), ("insert", 2, "c", 0), ("update", 1, "b", 1), ("delete", 2, "c", 0),
+        ("insert", 3, "c", 0),
+    ] == [(row["__op"], row["id"], row["email"], row["v"]) for row in found.rows("t")]  # fmt: skip
+
+
 def test_change_of_the_key_is_a_delete_and_an_insert(url: str) -> None:
     """The old key gets the even number before the new row's, with or without the row before."""
     run(url, "CREATE TABLE k (a int, b varchar(9), v int, PRIMARY KEY (b, a))", "INSERT INTO k VALUES (1, 'x', 1)")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -36,3 +38,64 @@ def test_every_catalog_type_has_a_form(
     assert outcome.success, outcome.message
     assert len(names) > 100
     assert [{f"c{index}": None for index in range(len(names))}] == lab.rows("cells")
+
+
+PARTED = (
+    "CREATE TABLE orders (id int PRIMARY KEY, owner text) PARTITION BY RANGE (id)",
+    "CREATE TABLE old PARTITION OF orders FOR VALUES FROM (0) TO (10)",
+    "CREATE TABLE new PARTITION OF orders FOR VALUES FROM (10) TO (20)",
+    "INSERT INTO orders SELECT i, CASE WHEN i % 2 = 0 THEN 'us' ELSE 'them' END FROM generate_series(1, 19) AS i",
+)
+OURS = "USING (owner = 'us')"
+
+
+@pytest.fixture
+def clerk(fresh_real_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+    """A table of two partitions, and a role without rights, as whom exports read."""
+    parts = urlsplit(fresh_real_database)
+    reader = parts._replace(netloc=f"clerk:clerk@{parts.hostname}:{parts.port}").geturl()
+    monkeypatch.setenv("LAB_URL", reader)
+    monkeypatch.chdir(tmp_path)
+    lab = Lab(tmp_path, fresh_real_database)
+    lab.sql(*PARTED, "CREATE ROLE clerk LOGIN PASSWORD 'clerk'")
+    yield lab
+    lab.sql("DROP OWNED BY clerk", "DROP ROLE clerk")
+
+
+@pytest.mark.parametrize(
+    ("statements", "expected"),
+    [
+        (["GRANT SELECT ON orders TO clerk"], 19),
+        (["GRANT SELECT ON orders, old TO clerk"], 19),
+        (["GRANT SELECT ON orders, old, new TO clerk", "ALTER TABLE old ENABLE ROW LEVEL SECURITY"], 19),
+        (
+            ["GRANT SELECT ON orders, old, new TO clerk", "ALTER TABLE orders ENABLE ROW LEVEL SECURITY",
+             f"CREATE POLICY ours ON orders {OURS}"],
+            9,
+        ),
+        (["GRANT SELECT (id, owner) ON orders TO clerk"], 19),
+    ],
+    ids=["right to the table alone", "right to one part", "a part's policy", "the table's policy", "rights by column"],
+)  # fmt: skip
+def test_rows_of_parts_are_those_that_the_table_shows(clerk: Lab, statements: list[str], expected: int) -> None:
+    """Who may read a table need not be let in to its parts; and a part's own policies hide no row of the table."""
+    clerk.sql(*statements)
+
+    outcome = clerk.export("{name: orders, table: orders, mode: full}")
+
+    assert outcome.success, outcome.message
+    assert expected == len(clerk.ids("orders"))
+
+
+def test_row_security_that_hides_rows_is_told(clerk: Lab) -> None:
+    """A run that exports some of the rows says so, in its summary, and says what shows all of them."""
+    clerk.sql(
+        "CREATE TABLE visits (id int PRIMARY KEY, owner text)", "INSERT INTO visits VALUES (1, 'us'), (2, 'them')",
+        "ALTER TABLE visits ENABLE ROW LEVEL SECURITY", f"CREATE POLICY ours ON visits {OURS}",
+        "GRANT SELECT ON visits TO clerk",
+    )  # fmt: skip
+
+    outcome = clerk.export("{name: visits, table: visits, mode: full}")
+
+    assert [1] == clerk.ids("visits")
+    assert any("row-level security" in warning and "BYPASSRLS" in warning for warning in outcome.warnings)

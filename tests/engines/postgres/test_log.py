@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 
 from rivet_resources.drain import window_size
-from rivet_resources.errors import PositionLost
+from rivet_resources.errors import LogRefused, PositionLost
 from tests.engines.postgres.changes import (
     FLUSHED,
     as_oracle,
@@ -244,6 +245,63 @@ def test_key_only_delete_has_nulls_also_where_the_table_has_none(fresh: str) -> 
 
     assert [("insert", 1, "x"), ("delete", 1, None), ("truncate", None, None)] == drained.short()
     assert all(column.nullable for changes in drained.changes for column in changes.columns)
+
+
+def test_rows_told_apart_by_other_columns_than_their_keys_leave_no_old_row(fresh: str) -> None:
+    """Where a mirror, or messages, go by `key`, a change of these columns is a delete of the old row, and an insert."""
+    run(
+        fresh, "CREATE TABLE t (id int PRIMARY KEY, email text UNIQUE, v text)",
+        "CREATE TABLE n (email text, v text)", "ALTER TABLE t REPLICA IDENTITY FULL",
+        "ALTER TABLE n REPLICA IDENTITY FULL",
+    )  # fmt: skip
+    with log_of(fresh, capture("t", "n", slot="rivet_key", is_keyed=True, key=("email",))) as log:
+        start = log.begin()
+        run(
+            fresh, "INSERT INTO t VALUES (1, 'a', 'x'), (2, NULL, 'x')", "UPDATE t SET email = 'b' WHERE id = 1",
+            "UPDATE t SET email = 'c' WHERE id = 2", "UPDATE t SET v = 'y' WHERE id = 1",
+            "INSERT INTO n VALUES ('a', 'x')", "UPDATE n SET email = 'b'",
+        )  # fmt: skip
+
+        drained = drain(log, start)
+
+    assert [
+        ("insert", 1, "a", "x"), ("insert", 2, None, "x"), ("delete", 1, "a", "x"), ("insert", 1, "b", "x"),
+        ("delete", 2, None, "x"), ("insert", 2, "c", "x"), ("update", 1, "b", "y"),
+    ] == drained.short("t")  # fmt: skip
+    assert [("insert", "a", "x"), ("delete", "a", "x"), ("insert", "b", "x")] == drained.short("n")
+
+
+IDENTITIES = {
+    "key beside the identity": (("email",), ()),
+    "identity beside the key": ((), ("ALTER TABLE t REPLICA IDENTITY USING INDEX t_email",)),
+}
+
+
+@pytest.mark.parametrize("case", IDENTITIES)
+@pytest.mark.parametrize("when", ["before", "later"])
+def test_log_that_does_not_say_which_row_is_deleted_is_refused(fresh: str, case: str, when: str) -> None:
+    """A mirror goes by columns that deletes lack: it would keep rows for ever. Without one, changes are just read."""
+    key, statements = IDENTITIES[case]
+    run(fresh, "CREATE TABLE t (id int PRIMARY KEY, email text NOT NULL)", "CREATE UNIQUE INDEX t_email ON t (email)")
+    asked = capture("t", slot="rivet_untold_key", is_keyed=True, key=key)
+    if when == "before":
+        run(fresh, *statements)
+        with log_of(fresh, asked) as log, log_of(fresh, capture("t", slot="rivet_plain")) as plain:
+            found, unkeyed = log.preflight(), plain.preflight()
+
+        (finding,) = [each for each in found if each.name == "key public.t"]
+        assert ("fail", 'ALTER TABLE "t" REPLICA IDENTITY FULL;') == (finding.status, finding.fix)
+        assert not [each for each in unkeyed if each.name == "key public.t"]
+        return
+    with log_of(fresh, asked) as log:
+        start = log.begin()
+        run(fresh, *statements, "INSERT INTO t VALUES (1, 'a')", "DELETE FROM t")
+
+        with pytest.raises(LogRefused, match="REPLICA IDENTITY FULL"):
+            drain(log, start)
+    run(fresh, "ALTER TABLE t REPLICA IDENTITY FULL", "INSERT INTO t VALUES (2, 'b')")
+    with log_of(fresh, replace(asked, slot="rivet_full")) as log:
+        assert not [each for each in log.preflight() if each.name == "key public.t"]
 
 
 def test_rows_before_are_given_when_asked(fresh: str) -> None:

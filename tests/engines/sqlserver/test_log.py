@@ -160,6 +160,18 @@ def test_changed_key_in_one_update_is_two_changes_too(shop: str, before: bool):
     assert [row["__seq"] for row in found] == [4, 5, 8, 9, 5]
 
 
+@emulated
+def test_row_told_apart_by_another_column_leaves_no_old_row(shop: str):
+    """Where a mirror, or messages, go by `key`, a change of that column is a delete of the old row, and an insert."""
+    write(shop, "INSERT INTO orders (id, name) VALUES (1, N'a'), (2, NULL)")
+    start = start_of(shop)
+    write(shop, "UPDATE orders SET name = N'b' WHERE id = 1", "UPDATE orders SET name = N'c' WHERE id = 2")
+
+    found = drained(shop, start, is_keyed=True, key=("name",))
+
+    assert brief(found) == [("delete", 1, "a"), ("insert", 1, "b"), ("delete", 2, None), ("insert", 2, "c")]
+
+
 def test_row_before_is_there_where_it_was_asked_for(shop: str):
     """`__before` is the row as it was: of updates and deletes, not of inserts."""
     start = start_of(shop)

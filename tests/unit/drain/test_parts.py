@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
+import pytest
 
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Changes, change_schema
 from rivet_resources.contracts.types import Column
 from rivet_resources.drain.lines import lines
 from rivet_resources.drain.parts import ChangeShaping
+from rivet_resources.errors import UnsupportedColumn
 from rivet_resources.shape.change_envelope import as_inserts, flat, flat_schema
 from rivet_resources.shape.transforms.columns import Drop
 from rivet_resources.shape.transforms.mask import Mask
@@ -49,6 +53,17 @@ def test_mask_hides_the_row_before_too() -> None:
     assert "x.org" not in str(shaped.to_pylist())
     assert [None, {"id": 1, "email": "hidden"}, {"id": 1, "email": "hidden"}] == shaped.column(BEFORE).to_pylist()
     assert ["__op", "__pos", "__seq", "__ts", "__unchanged", "id", "email", BEFORE] == shaped.schema.names
+
+
+def test_column_that_is_called_as_one_of_changes_is_refused_until_it_is_renamed() -> None:
+    """A part with two columns of one name is read by some as the one, by others as the other."""
+    given = changes()
+    columns = tuple(replace(each, name="__op") if each.name == "note" else each for each in given.columns)
+    names = ["__op" if name == "note" else name for name in given.data.schema.names]
+    named = replace(given, columns=columns, data=given.data.rename_columns(names))
+
+    with pytest.raises(UnsupportedColumn, match=r"Table orders: the source has '__op'.*type: rename"):
+        ChangeShaping((), None).shape(named)
 
 
 def test_line_nests_both_images() -> None:

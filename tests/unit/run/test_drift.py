@@ -2,7 +2,7 @@
 
 import pytest
 
-from rivet_assets.run.drift import Drift, compare, judge
+from rivet_assets.run.drift import Drift, compare, judge, refuse_reordered
 from rivet_resources.errors import DriftRefused
 
 BASELINE = [("id", "int64"), ("name", "string"), ("total", "int32")]
@@ -62,3 +62,29 @@ def test_refusal_names_export_change_and_way_out():
         word in message for word in ("orders", "public.orders", "total int32 → int64", "on_schema_drift", "reset")
     )
     assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_refused"),
+    [
+        ("int64", "string", True),
+        ("string", "int32", True),
+        ("string", "binary", True),
+        ("timestamp[us]", "string", True),
+        ("timestamp[us]", "timestamp[us, tz=UTC]", True),
+        ("int32", "int64", False),
+        ("int64", "decimal128(20, 0)", False),
+        ("float", "double", False),
+        ("uint64", "int64", False),
+    ],
+)
+def test_cursor_whose_values_have_another_order_now_is_refused(before, now, is_refused):
+    """Under any policy: a cursor of 100 would pass over '99' and everything that comes behind it."""
+    drift = compare([("id", before), ("note", before)], [("id", now), ("note", now)])
+
+    refuse_reordered(drift, ("at", None), export="orders", relation="public.orders")
+    if is_refused:
+        with pytest.raises(DriftRefused, match=r"cursor column id.*rivet state reset -e orders"):
+            refuse_reordered(drift, ("id", None), export="orders", relation="public.orders")
+    else:
+        refuse_reordered(drift, ("id", None), export="orders", relation="public.orders")

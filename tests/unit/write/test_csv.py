@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 from rivet_resources.errors import PartCorrupt, UnsupportedColumn
@@ -168,6 +169,25 @@ def test_records_are_counted_not_lines(tmp_path: Path) -> None:
     written(table, tmp_path / "a.csv")
 
     assert len(cells) == Csv().rows(tmp_path / "a.csv", table.schema)
+
+
+@pytest.mark.parametrize(
+    "cells", [[None, "a", "", None], [None, None], [1, None, 2], [None, True], [None, b"", b"a"]], ids=repr
+)
+def test_row_of_one_empty_cell_is_a_record_to_every_reader(cells: list[object], tmp_path: Path) -> None:
+    """A line with nothing on it is no row to most readers, so the only cell of a row is never written as nothing."""
+    table = pa.table({"body": cells})
+
+    content = written(table, tmp_path / "a.csv")
+
+    with open(tmp_path / "a.csv", newline="", encoding="utf-8") as file:
+        assert len(cells) == len([row for row in csv.reader(file) if row]) - 1
+    assert len(cells) == pa.csv.read_csv(tmp_path / "a.csv").num_rows
+    assert len(cells) == sum(each.num_rows for each in Csv().batches(tmp_path / "a.csv", table.schema))
+    with open(tmp_path / "a.csv", "rb") as part:
+        read = pa.concat_tables(Csv().tables(part, table.schema)).column("body").to_pylist()
+    assert [cell or None for cell in cells] == [cell or None for cell in read]
+    assert b"\n\n" not in content
 
 
 def test_any_text_comes_back_through_pythons_own_reader(tmp_path: Path) -> None:

@@ -155,8 +155,11 @@ class TableMaps:
             places=tuple(places),
             fields=fields,
             charsets=charsets,
-            # The log knows primary keys only; a unique key that stands in for one is the catalog's to tell.
-            key=described.key or by_catalog,
+            # The log knows primary keys only; a unique key that stands in for one is the catalog's to tell. Those who
+            # go by other columns need the old row gone when these change, too; rows are whole in this log.
+            key=tuple(
+                dict.fromkeys((*(described.key or by_catalog), *(names[n] for n in self._capture.key if n in names)))
+            ),
             layout=RowLayout(fields),
             is_transactional=not is_weak,
             arrow=change_schema(pa.schema([column.field for column in columns])),

@@ -249,9 +249,12 @@ def number_texts(array: pa.Array, column: Column) -> pa.Array:
     return pc.utf8_lpad(found, 4, "0") if column.fact("base") == "year" else found
 
 
-def decimal_texts(array: pa.Array) -> pa.Array:
-    """Spell decimals with all digits of their scale, never with an exponent."""
-    return pa.array([None if cell is None else f"{cell:f}" for cell in array.to_pylist()], pa.string())
+def decimal_texts(array: pa.Array, column: Column) -> pa.Array:
+    """Spell decimals with all digits of their scale, never with an exponent; ZEROFILL has a width."""
+    found = pa.array([None if cell is None else f"{cell:f}" for cell in array.to_pylist()], pa.string())
+    if "zerofill" not in column.native.lower():
+        return found
+    return pc.utf8_lpad(found, array.type.precision + (array.type.scale > 0), "0")
 
 
 def float_texts(array: pa.Array) -> pa.Array:

@@ -277,7 +277,7 @@ def text_of(vector: Vector, column: Column) -> pa.Array:
     if kind in (ev.FLOAT, ev.DOUBLE):
         return texts.float_texts(floating(vector))
     if kind == ev.DECIMAL:
-        return texts.decimal_texts(decimal(vector))
+        return texts.decimal_texts(decimal(vector), column)
     if kind in (ev.DATE, ev.DATETIME, ev.DATETIME2):
         found = moments(vector)
         parts = zip(found.year, found.month, found.day, found.second, found.micro, vector.cells.null, strict=True)

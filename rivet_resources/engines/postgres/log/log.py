@@ -117,7 +117,9 @@ class PostgresLog:
         self.user = conn_params.user or self._connection.info.user
         self.server_version = self._connection.info.server_version
         self._wire = Wire(conn_params)
-        self._tables = RelationCache(capture.tables, capture.rules, catalog=self, ask=self._select)
+        self._tables = RelationCache(
+            capture.tables, capture.rules, catalog=self, ask=self._select, is_keyed=capture.is_keyed, key=capture.key
+        )
         self._last: Survey | None = None
         self._seen: DatedSurvey | None = None
         self._peeked: _Peeked | None = None

@@ -10,8 +10,9 @@ from typing import Any
 
 from rivet_resources.contracts.change_log import Capture
 from rivet_resources.contracts.evidence import Finding
-from rivet_resources.engines.postgres.catalog import Catalog, rule_column
+from rivet_resources.engines.postgres.catalog import Catalog, all_indexes, key_of, rule_column
 from rivet_resources.engines.postgres.log.create_slot import publication_sql
+from rivet_resources.engines.postgres.log.relations import unidentified
 from rivet_resources.engines.postgres.log.survey import (
     FIRST_STANDBY,
     add_tables,
@@ -51,7 +52,11 @@ SELECT u.configured, c.relkind::text, c.relreplident::text,
              AND NOT a.attisdropped AND a.attgenerated <> '' ORDER BY a.attnum),
        ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
              AND NOT a.attisdropped ORDER BY a.attnum),
-       n.nspname || '.' || c.relname, c.relpersistence::text
+       n.nspname || '.' || c.relname, c.relpersistence::text, c.oid::int8,
+       ARRAY(SELECT a.attname::text FROM pg_index i
+             JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey)
+             WHERE i.indrelid = c.oid AND CASE c.relreplident WHEN 'i' THEN i.indisreplident
+                   WHEN 'd' THEN i.indisprimary AND i.indimmediate END)
 FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS u (configured, quoted, n)
 JOIN pg_class c ON c.oid = to_regclass(u.quoted) JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY u.n"""
 
@@ -73,7 +78,8 @@ def findings(log: Catalog, capture: Capture) -> tuple[Finding, ...]:
         *_missing(facts),
     ]
     for row in tables:
-        found += _table(row, user=log.user)
+        found += _table(row[:10], user=log.user)
+        found += _keyed(log, capture, row)
     found += _rules(capture, tables)
     return tuple(found)
 
@@ -217,6 +223,17 @@ def _identity(label: str, name: str, identity: str, *, has_key: bool, has_index:
         text = f"{label} is identified by another index than its primary key, whose own changes are not seen"
         return Finding(title, "warn", text, f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT;")
     return Finding(title, "ok", f"{label} identifies its rows")
+
+
+def _keyed(log: Catalog, capture: Capture, row: tuple[Any, ...]) -> Iterator[Finding]:
+    """Judge whether the log names rows by the columns by which mirrors, histories and messages know them."""
+    table, identity, columns, label, oid, known = row[0], row[2], row[7], row[8], row[10], row[11]
+    if not capture.is_keyed or identity in ("f", "n"):
+        return
+    key = capture.key or key_of(all_indexes(log, (oid,)))
+    if lacking := [name for name in key if name in columns and name not in known]:
+        fix = f"ALTER TABLE {quote_table(table)} REPLICA IDENTITY FULL;"
+        yield Finding(f"key {label}", "fail", unidentified(label, lacking, known), fix)
 
 
 def _rules(capture: Capture, tables: list[tuple[Any, ...]]) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ configured table, also after a rename. Not here: messages, cells.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -19,7 +19,9 @@ from rivet_resources.engines.postgres.catalog import Catalog
 from rivet_resources.engines.postgres.columns import Described
 from rivet_resources.engines.postgres.log.messages import RelationMessage
 from rivet_resources.engines.postgres.log.texts import Ask, Convert, arrival
+from rivet_resources.engines.postgres.sql import quote
 from rivet_resources.engines.shared.names import split_name
+from rivet_resources.errors import LogRefused
 
 TEXT_OID = 25
 
@@ -65,6 +67,8 @@ class RelationCache:
     oids: Mapping[str, int] = field(default_factory=dict)
     schemas: Mapping[str, str] = field(default_factory=dict)
     remembered: dict[str, int] = field(default_factory=dict)
+    is_keyed: bool = False  # somebody goes by the key of each change
+    key: tuple[str, ...] = ()  # by these columns, as configured; (): by the key of each table
     columns: Mapping[str, set[str]] = field(default_factory=dict)  # as the catalog has them now, and had them
     strange: dict[str, set[str]] = field(default_factory=dict)  # what the log has besides; a read begins with none
     _known: dict[RelationMessage, CapturedRelation | None] = field(default_factory=dict)
@@ -142,7 +146,7 @@ class RelationCache:
             relation=relation,
             columns=columns,
             converts=tuple(arrival(column, self.ask) for column in columns),
-            key=self._key(relation),
+            key=self._key(relation, table),
             schema=pa.schema([column.field for column in columns]),
         )
 
@@ -156,10 +160,33 @@ class RelationCache:
         }
         return replace(self.rules, columns=mine)
 
-    def _key(self, relation: RelationMessage) -> tuple[int, ...]:
-        """Return the ordinals of the key: the identity's, or the catalog's where the whole row is the identity."""
-        if relation.identity != "f":
-            return tuple(i for i, attribute in enumerate(relation.attributes) if attribute.is_identity)
-        names, _ = postgres_catalog.indexes(self.catalog, relation.oid)
+    def _key(self, relation: RelationMessage, table: str) -> tuple[int, ...]:
+        """Return the ordinals of the key: the identity's, or where that is the whole row, those that rows are told by.
+
+        Raises:
+            LogRefused: a delete or a changed key would not say which row it means to those who go by the key.
+        """
         ordinals = {attribute.name: i for i, attribute in enumerate(relation.attributes)}
-        return tuple(ordinals[name] for name in names if name in ordinals)
+        is_whole = relation.identity == "f"
+        names = self.key or (
+            postgres_catalog.indexes(self.catalog, relation.oid)[0] if self.is_keyed or is_whole else ()
+        )
+        if is_whole:
+            return tuple(ordinals[name] for name in names if name in ordinals)
+        identity = [attribute.name for attribute in relation.attributes if attribute.is_identity]
+        # Names that are no columns of the table are those that a step gives.
+        if lacking := [name for name in names if name in ordinals and name not in identity]:
+            raise LogRefused(
+                f"{unidentified(relation.label, lacking, identity)} Run ALTER TABLE {quote(relation.schema)}."
+                f"{quote(relation.name)} REPLICA IDENTITY FULL; then `rivet state reset`, and begin with a new copy, "
+                f"since changes of before lack what is needed."
+            )
+        return tuple(ordinals[name] for name in identity)
+
+
+def unidentified(label: str, lacking: Sequence[str], identity: Sequence[str]) -> str:
+    """Return why the log does not tell the rows of a table apart as the export does."""
+    return (
+        f"Rows of {label} are told apart by {', '.join(lacking)} here (`key`, or the table's key), and its log names "
+        f"one that is deleted, or gets another key, by {', '.join(identity) or 'nothing'} alone: it would stay."
+    )

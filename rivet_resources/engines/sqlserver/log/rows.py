@@ -261,6 +261,7 @@ class _Part:
             cells = storage(_one(self.table.column(name)))
             old, new = cells.take(pa.array(halves)), cells.take(pa.array(halves + 1))
             found |= pc.fill_null(pc.not_equal(old, new), False).to_numpy(zero_copy_only=False)
+            found |= pc.not_equal(old.is_null(), new.is_null()).to_numpy(zero_copy_only=False)
         return found
 
     def _name_unchanged(self, long: Sequence[Column]) -> pa.Array:

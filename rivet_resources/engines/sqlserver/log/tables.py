@@ -158,7 +158,7 @@ def type_captured(capture: Capture, instances: Sequence[Instance], rows: Rows) -
         UnsupportedColumn, ConfigError
     """
     found = tuple(
-        _capture_table(table, instance, [row for row in rows if row[0] == instance.number], capture.rules)
+        _capture_table(table, instance, [row for row in rows if row[0] == instance.number], capture)
         for table, instance in zip(capture.tables, instances, strict=True)
     )
     known = {name for each in found for c in each.columns for name in _names(each.instance, c.name)}
@@ -173,17 +173,19 @@ def _names(instance: Instance, column: str) -> tuple[str, ...]:
     return column, f"{instance.table}.{column}", f"{instance.label}.{column}"
 
 
-def _capture_table(table: str, instance: Instance, rows: Rows, rules: TypeRules) -> CapturedTable:
+def _capture_table(table: str, instance: Instance, rows: Rows, capture: Capture) -> CapturedTable:
     # Computed columns: the log has NULL for all of them.
     rows = [row for row in rows if not row[3]]
-    columns = tuple(_column(row, rules, instance.label) for row in rows)
-    keyed = sorted((row[10], row[1]) for row in rows if row[10])
+    columns = tuple(_column(row, capture.rules, instance.label) for row in rows)
+    keyed = [name for _, name in sorted((row[10], row[1]) for row in rows if row[10])]
+    # Those who go by other columns need the old row gone when these change, too.
+    keyed += [row[1] for row in rows if row[1] in capture.key and row[1] not in keyed]
     return CapturedTable(
         table=table,
         instance=instance,
         columns=columns,
         ordinals={row[1]: int(row[2]) for row in rows},
-        key=tuple(name for _, name in keyed),
+        key=tuple(keyed),
     )
 
 
