@@ -41,7 +41,7 @@ from rivet_resources.contracts.addressing import (
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part, PieceSums
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.destinations import azure_credentials, azure_small_parts
+from rivet_resources.destinations import azure_credentials, azure_small_parts, small_parts
 from rivet_resources.destinations.azure_client import (
     PIECE_BYTES,
     TAKEN,
@@ -185,7 +185,7 @@ class AzureRoot:
         return {"attempt": attempt, "blocks": number, "marker": marker, "sums": told}
 
     def _stage_small(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
-        waiting = azure_small_parts.staged_name(run_id)
+        waiting = small_parts.staged_name(run_id)
         with self._translate(f"stage {path}") as container:
             blob = container.get_blob_client(self._key(waiting))
             azure_small_parts.send(blob, file, uri=f"{self.uri}/{path}", md5=md5)
@@ -198,7 +198,7 @@ class AzureRoot:
             # Looked at before the blocks: committing dropped all blocks of that name that the list does not have.
             if self._holds(container, part.path, part):
                 return True
-            if azure_small_parts.is_staged_whole(part):
+            if small_parts.is_staged_whole(part):
                 return self._holds(container, part.staged["object"], part)
             if not container.get_blob_client(self._key(part.staged["marker"])).exists():
                 return False
@@ -210,7 +210,7 @@ class AzureRoot:
 
     def publish(self, part: Part) -> None:
         """Write the blob of a small part, commit the list of a larger one; calling it again changes nothing."""
-        if azure_small_parts.is_staged_whole(part):
+        if small_parts.is_staged_whole(part):
             self._publish_small(part)
             return
         with self._translate(f"publish {part.path}") as container:

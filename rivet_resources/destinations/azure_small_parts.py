@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import uuid
 from pathlib import Path
 from typing import Any
 
-from rivet_resources.contracts.addressing import STAGED
 from rivet_resources.contracts.parts import Part
 from rivet_resources.destinations.azure_client import (
     PIECE_BYTES,
@@ -40,16 +38,6 @@ _refusing: set[AzureLocation] = set()  # where this process was refused the addr
 def is_small(size_bytes: int) -> bool:
     """Return whether one request carries a part."""
     return size_bytes <= MOST_BYTES
-
-
-def is_staged_whole(part: Part) -> bool:
-    """Return whether a part was staged here; else it waits as blocks, as all did up to 2026-11."""
-    return "object" in part.staged
-
-
-def staged_name(run_id: str) -> str:
-    """Name a new staged blob; no glob for files of a format finds it, and no two attempts meet."""
-    return f"{STAGED}/{run_id}/{uuid.uuid4().hex}.part"
 
 
 def send(staged: Any, file: Path, *, uri: str, md5: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 from pymysql import err
 
 from rivet_resources.engines.mysql.wire import prepared
 from tests.unit.engines.mysql.test_wire import EOF, Server, answer, definition, packets
+from tests.unit.engines.mysql.test_wire import server as server
 
 COLUMN = definition("a")
 
@@ -24,15 +24,6 @@ def ready(*, columns: int = 1, parameters: int = 0) -> bytes:
 def refused(code: int) -> bytes:
     """The server says no."""
     return packets(b"\xff" + code.to_bytes(2, "little") + b"#HY000no", number=1)
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server that says what a test tells it to."""
-    emulator = Server()
-    yield emulator
-    emulator.connection._force_close()
-    emulator.socket.close()
 
 
 def heard(server: Server) -> list[int]:
