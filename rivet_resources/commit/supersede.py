@@ -93,7 +93,9 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
     others = tuple(path for path in paths_beside(extract, listed, root=root) if path != manifest_path(extract.window))
     refuse_neighbours(extract, others, root=root)
     ruled = tuple(read_replaced(extract, previous, others, root=root))
-    return Replacement(previous, with_hidden(previous, ruled, root=root))
+    # As in `goes_on`: a chain that begins may have looked before somebody else was there.
+    is_alone = extract.window.kind == "after" and not starts_anew(extract) and others == of_kinds(others, "after")
+    return Replacement(previous, with_hidden(previous, ruled, root=root), is_alone=is_alone)
 
 
 def window_before(staged: Staged, *, root: ReadableRoot) -> Manifest | None:

@@ -229,8 +229,8 @@ COMMITTING = (
     Fault(
         "hidden_windows_come_back",
         "rivet_resources/commit/supersede.py",
-        "    return Replacement(previous, with_hidden(previous, ruled, root=root))\n",
-        "    return Replacement(previous, ruled)\n",
+        "    return Replacement(previous, with_hidden(previous, ruled, root=root), is_alone=is_alone)\n",
+        "    return Replacement(previous, ruled, is_alone=is_alone)\n",
         "a death between swap and removal brings replaced rows back with the next commit",
         (
             "tests/unit/commit/test_manifest.py::test_window_committed_again_over_a_death_still_hides_what_that_replaced",
