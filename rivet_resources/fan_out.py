@@ -41,18 +41,25 @@ class _Asked(Generic[T]):
             self.answer = error
 
 
-def side_by_side(asks: Mapping[str, Callable[[], T]], *, seconds: float) -> dict[str, T | Exception]:
+def side_by_side(
+    asks: Mapping[str, Callable[[], T]], *, seconds: float, begun_within: float | None = None
+) -> dict[str, T | Exception]:
     """Call all, at most ABREAST at a time, and give each one's value or exception, in the order of `asks`.
 
     Args:
         asks: by a name that is the same each time the same place is asked.
         seconds: after which a silent one is answered for with NoAnswer. One that still hangs from an earlier
             call under its name is not asked again.
+        begun_within: seconds after which nothing more is asked; None: all are, however long it takes.
     """
     answers: dict[str, T | Exception] = {}
-    names = list(asks)
+    names, began = list(asks), time.monotonic()
     for first in range(0, len(names), ABREAST):
-        answers |= _together({name: asks[name] for name in names[first : first + ABREAST]}, seconds)
+        together = names[first : first + ABREAST]
+        if first and begun_within is not None and time.monotonic() - began >= begun_within:
+            answers |= dict.fromkeys(together, NoAnswer("not asked, as those before it took all the time there is"))
+            continue
+        answers |= _together({name: asks[name] for name in together}, seconds)
     return answers
 
 

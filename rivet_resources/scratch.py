@@ -32,8 +32,18 @@ YOUNG_SECONDS, OLD_SECONDS = 60.0, 86_400.0
 
 
 def folder_of(run_id: str) -> Path:
-    """Name the folder below which a run's unfinished files lie on this machine."""
-    return Path(tempfile.gettempdir()) / f"{PREFIX}{run_id}"
+    """Name the folder below which a run's unfinished files lie on this machine.
+
+    Raises:
+        DestinationError: there is no folder for temporary files, as where all of a container is read-only.
+    """
+    try:
+        return Path(tempfile.gettempdir()) / f"{PREFIX}{run_id}"
+    except FileNotFoundError as error:
+        raise DestinationError(
+            "No folder for unfinished parts can be written: neither TMPDIR nor /tmp, /var/tmp and /usr/tmp. Point "
+            "TMPDIR at a disk with room."
+        ) from error
 
 
 @contextmanager

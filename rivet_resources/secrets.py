@@ -116,6 +116,8 @@ def named_variables(*blocks: object) -> Iterator[str]:
                 yield from _named(each.name, getattr(block, each.name))
         elif isinstance(block, tuple):
             yield from named_variables(*block)
+        elif isinstance(block, Mapping):
+            yield from named_variables(*block.values())
 
 
 def _named(key: str, value: object) -> Iterator[str]:

@@ -32,6 +32,8 @@ AT_ONCE = 8
 # RFC 6585, section 4.
 PASSING = frozenset({408, 429, 500, 502, 503, 504})
 SIGNATURE = "X-Rivet-Signature"
+NO_ANSWER = "no answer"
+PASSED_OVER = "it gave no answer before, and this run does not ask it again"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class Message:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret: str | None = field(default=None, repr=False)
     by: Callable[[Mapping[str, Any]], None] | None = field(default=None, repr=False)
+
+    @property
+    def receiver(self) -> tuple[str, str]:
+        """Return who gets it; not to be shown, since an address is a secret."""
+        return self.name, self.url
 
 
 def refused_address(url: str) -> str:
@@ -64,34 +71,54 @@ def refused_address(url: str) -> str:
     return ""
 
 
-def send_all(messages: Sequence[Message], *, pause_seconds: float = PAUSE_SECONDS) -> list[str]:
+@dataclass
+class Unanswered:
+    """Receivers that gave no answer in one run: whoever sends its next message does not wait for them again."""
+
+    receivers: set[tuple[str, str]] = field(default_factory=set, repr=False)
+
+
+def send_all(
+    messages: Sequence[Message], *, pause_seconds: float = PAUSE_SECONDS, unanswered: Unanswered | None = None
+) -> list[str]:
     """Post messages, several at once; give a line for each that did not arrive, in their order. Never raises.
 
-    Takes `PATIENCE_SECONDS` at most; whatever has no answer by then counts as not arrived.
-    """
-    waiting: queue.SimpleQueue[tuple[int, Message]] = queue.SimpleQueue()
-    answers: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-    for numbered in enumerate(messages):
-        waiting.put(numbered)
+    Takes `PATIENCE_SECONDS` at most; whatever has no answer by then counts as not arrived, and what waits is not sent.
 
-    def work() -> None:
-        while True:
+    Args:
+        unanswered: of the run; its receivers are passed over, and those that are silent now are added.
+    """
+    passed_over = unanswered.receivers if unanswered is not None else set()
+    # By receiver: one that is silent keeps its own messages waiting, and nobody else's.
+    waiting: dict[tuple[str, str], queue.SimpleQueue[tuple[int, Message]]] = {}
+    answers: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+    for place, message in enumerate(messages):
+        if message.receiver in passed_over:
+            answers.put((place, PASSED_OVER))
+        else:
+            waiting.setdefault(message.receiver, queue.SimpleQueue()).put((place, message))
+    until = time.monotonic() + PATIENCE_SECONDS
+
+    def work(mine: queue.SimpleQueue[tuple[int, Message]]) -> None:
+        # Not beyond: what nobody waits for was told as not sent, and the threads of a code server would pile up.
+        while time.monotonic() < until:
             try:
-                place, message = waiting.get_nowait()
+                place, message = mine.get_nowait()
             except queue.Empty:
                 return
             answers.put((place, send(message, pause_seconds=pause_seconds)))
 
-    for _ in range(min(AT_ONCE, len(messages))):
-        threading.Thread(target=work, name="rivet-webhook", daemon=True).start()
-    told = dict.fromkeys(range(len(messages)), f"no answer within {PATIENCE_SECONDS:.0f} s")
-    until = time.monotonic() + PATIENCE_SECONDS
+    for mine in waiting.values():
+        for _ in range(min(AT_ONCE, mine.qsize())):
+            threading.Thread(target=work, args=[mine], name="rivet-webhook", daemon=True).start()
+    told = dict.fromkeys(range(len(messages)), f"{NO_ANSWER} within {PATIENCE_SECONDS:.0f} s")
     for _ in messages:
         try:
             place, answer = answers.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:
             break
         told[place] = answer
+    passed_over |= {messages[place].receiver for place, answer in told.items() if answer.startswith(NO_ANSWER)}
     # By the key in the YAML: a webhook's address is a secret, and every library's own text may hold it.
     return [f"{messages[place].name} was not told: {answer}" for place, answer in told.items() if answer]
 
@@ -143,7 +170,7 @@ def _words(error: Exception) -> tuple[str, bool]:
     if isinstance(reason, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({reason.verify_message})", False
     if isinstance(reason, TimeoutError):
-        return f"no answer within {TIMEOUT_SECONDS:.0f} s", True
+        return f"{NO_ANSWER} within {TIMEOUT_SECONDS:.0f} s", True
     return f"it cannot be reached ({type(reason).__name__})", True
 
 

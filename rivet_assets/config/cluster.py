@@ -13,7 +13,7 @@ from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import refusal
 from rivet_assets.blocks.export import Export
-from rivet_resources.contracts.settings import Spark, is_encrypted
+from rivet_resources.contracts.settings import Spark
 from rivet_resources.contracts.source import Source
 
 
@@ -31,13 +31,21 @@ def of_one_machine(spark: Spark, exports: Iterable[tuple[Export, Source]]) -> It
                 mounted = ", or set `shared_path: true` where it is mounted on all" if may_be_mounted else ""
                 message = f"{only_here}, and {where} runs tasks on others; use one that every worker reaches{mounted}"
                 yield refusal("RIVET_CONFIG_CLUSTER", message, loc=(*loc, key))
-        blocks = [("source", source), *((f"transforms.{n}", step) for n, step in enumerate(export.transforms))]
+        blocks = [
+            ("source", source),
+            *((f"transforms.{n}", step) for n, step in enumerate(export.transforms)),
+            *((f"mask_tags.{tag}", rule) for tag, rule in (export.mask_tags or {}).items()),
+        ]
         written = [key for name, block in blocks for key in _written_secrets(block, name)]
-        if written and not is_encrypted(spark.conf):
+        if written and not spark.is_encrypted:
+            encrypt = (
+                ', or set spark.authenticate and spark.network.crypto.enabled to "true" in `spark: conf`'
+                if spark.remote is None
+                else ""  # settings of a client do nothing for its server's lines
+            )
             message = (
                 f"would travel to the workers over lines that are not encrypted ({where}); name a variable that the "
-                "workers have (`url_env`, `password_env`, `key_env`), or set spark.authenticate and "
-                'spark.network.crypto.enabled to "true" in `spark: conf`'
+                f"workers have (`url_env`, `password_env`, `key_env`){encrypt}"
             )
             yield refusal("RIVET_CONFIG_CLUSTER", f"{', '.join(written)} {message}", loc=loc)
 

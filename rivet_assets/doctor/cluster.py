@@ -23,18 +23,20 @@ CLUSTER_SECONDS = 120.0  # a session waits for executors, which may be pods that
 
 
 def cluster_rows(config: RivetConfig, exports: Sequence[Export]) -> list[Row]:
-    """Start a session and ask every host, once for each pair of source and destination."""
+    """Start a session and ask every host, once for each pair of source and destination, and the steps between them."""
     runtime = SparkRuntime(config.spark)
-    rows, asked = [], set()
+    rows: list[Row] = []
+    asked: list[object] = []  # steps may hold what has no hash
     try:
         for export in exports:
             name, source = config.source_of(export)
             uri = export.destination.root(export.name).uri
-            if runtime.is_remote or (name, export.destination) in asked:
+            if runtime.is_remote or (name, export.destination, export.steps) in asked:
                 continue
-            asked.add((name, export.destination))
+            asked.append((name, export.destination, export.steps))
             try:
-                hosts = runtime.hosts(Ends(source, export.destination, export.name, pace(source.tuning, export.tuning)))
+                tempo = pace(source.tuning, export.tuning)
+                hosts = runtime.hosts(Ends(source, export.destination, export.name, tempo, export.steps))
             except RivetError as error:
                 rows.append(fault_row("cluster", name, error))
                 continue

@@ -38,7 +38,6 @@ from rivet_resources.errors import (
     UnknownTable,
     WorkerUnfit,
 )
-from rivet_resources.extras import JAVA
 from rivet_resources.fan_out import NoAnswer
 from rivet_resources.schema_registry.errors import (
     SchemaRegistryAuth,
@@ -80,7 +79,7 @@ CATEGORIES: Sequence[tuple[type[RivetError], str, str]] = (
     (SchemaRegistryError, "schema-registry", "Check `schema_registry`, and look at the registry."),
     (StateError, "state", "Check `state` of the config and RIVET_STATE_URL."),
     (WorkerUnfit, "worker", "Set the workers up as `docs/guides/cluster.md` says."),
-    (SparkUnavailable, "spark", f"Run `{JAVA.command}`, set JAVA_HOME, or set `spark: inline`."),
+    (SparkUnavailable, "spark", "Do what the message says."),
     (ExtraMissing, "driver", "Run the command that the message names, then ask again."),
     (ConfigError, "config", "Set what the message names, then ask again."),
 )

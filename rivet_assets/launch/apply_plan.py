@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rivet_assets.config.selection import due
-from rivet_assets.launch.outcome import Outcome
+from rivet_assets.launch.outcome import Outcome, not_begun
 from rivet_assets.launch.run_exports import require_installed, run_plan, warm_spark
+from rivet_assets.modes.by_value import ask_partitions
 from rivet_assets.plan import facts as plan_facts
 from rivet_assets.plan.artefact import PlanArtefact, PlanEntry
 from rivet_assets.plan.fingerprint import config_fingerprint, export_fingerprint
 from rivet_assets.plan.priority import StaleReason, Standing, age_gates, world_gates
 from rivet_assets.plan.schedule import Turn, run_turns
 from rivet_assets.run.admit.scope import state_of
+from rivet_resources.contracts.rows.value_windows import beside_time, partition_of_window, value_part
 from rivet_resources.errors import (
     ConfigError,
     RivetError,
@@ -39,10 +41,12 @@ from rivet_resources.errors import (
 from rivet_resources.shape.transforms.mask_tags import ColumnTagRefused
 
 if TYPE_CHECKING:
+    from rivet_assets.blocks.export import Export
     from rivet_assets.config.load import RivetConfig
     from rivet_assets.launch.recorder import Watch
     from rivet_resources.state.store import State
 
+MOST_NAMED = 10  # windows in one line
 # The window key under which an application holds each of its exports.
 LEASE = "apply"
 WARNING, RESOLVED = "PlanWarning", "PlanResolved"  # events of `contract.md`, 12.3
@@ -159,7 +163,29 @@ def _gates_of(config: RivetConfig, entry: PlanEntry, *, state: State, at: dateti
         manifests={_name_window(*window): found.run_id if found else None for window, found in held.manifests.items()},
         lost=lost,
     )
-    return world_gates(entry.export_name, _standing(entry), now)
+    return [*world_gates(entry.export_name, _standing(entry), now), *_gone(config, export, entry)]
+
+
+def _gone(config: RivetConfig, export: Export, entry: PlanEntry) -> list[StaleReason]:
+    """Return the gate of planned windows that the export does not have any more, as their values went."""
+    if export.by_value is None or export.by_value.query is None:
+        return []
+    planned = [window.key for window in entry.computed.windows]
+    there = set(ask_partitions(export, config.source_of(export)[1]))
+    # Of two dimensions the value decides: its times do not go.
+    gone = [key for key in planned if _value_of(export, key) not in there]
+    if not gone:
+        return []
+    more = f" and {len(gone) - MOST_NAMED} more" if len(gone) > MOST_NAMED else ""
+    text = f"the query of `partition_by` finds no value for {', '.join(gone[:MOST_NAMED])}{more} any more"
+    # No force helps: there are no such windows to run.
+    return [StaleReason("values", text, entry.export_name, yields=False)]
+
+
+def _value_of(export: Export, key: str) -> str:
+    """Return the partition of a window's value, alone or as it stands beside a time."""
+    value = partition_of_window(value_part(key))
+    return beside_time(value) if export.has_days else value
 
 
 def _standing(entry: PlanEntry) -> Standing:
@@ -243,7 +269,8 @@ def _run(
             _refuse(late, force=force, ran="this export did not run")
         except RivetError as error:
             # Several threads may be here: each writes under a name of its own.
-            outcomes[turn.name] = _refused_outcome(entries[turn.name], error)
+            entry = entries[turn.name]
+            outcomes[turn.name] = not_begun(turn.name, error, source=entry.source_name, mode=entry.strategy)
             return
         forced.extend(late)
         (outcomes[turn.name],) = run_plan(config, [(exports[turn.name], windows[turn.name])], watch)
@@ -251,19 +278,6 @@ def _run(
     with warm_spark(config, list(exports.values())):
         run_turns([_turn(entry) for entry in artefact.exports], work, pool=pool)
     return outcomes, forced
-
-
-def _refused_outcome(entry: PlanEntry, error: RivetError) -> Outcome:
-    """Return the outcome of an export whose turn came too late."""
-    return Outcome(
-        export=entry.export_name,
-        source=entry.source_name,
-        mode=entry.strategy,
-        status="failed",
-        code=error.code,
-        message=str(error),
-        exit_code=error.exit_code,
-    )
 
 
 def _turn(entry: PlanEntry) -> Turn:

@@ -14,7 +14,7 @@ from rivet_assets.run.judge.drain_verdicts import lag_text
 from rivet_assets.run.report import Line, Report, Section, Severity, Table
 from rivet_assets.run.words import human_bytes, window_words
 from rivet_resources.contracts.change_log import Lag
-from rivet_resources.errors import WORST_FIRST
+from rivet_resources.errors import WORST_FIRST, RivetError
 
 HIDDEN = ("traceback",)  # of an outcome, in documents
 
@@ -86,6 +86,14 @@ class Outcome:
         """Word what was proved after publishing: pass, FAIL, unknown; '' when nobody asked."""
         proofs = [("parts", self.validation), ("source rows", self.reconciliation)]
         return ", ".join(f"{name} {_proof(found)}" for name, found in proofs if found is not None)
+
+
+def not_begun(export: str, error: RivetError, *, source: str, mode: str) -> Outcome:
+    """Return the outcome of an export that failed before its run began, as its windows could not be had."""
+    return Outcome(
+        export=export, source=source, mode=mode, status="failed", code=error.code, message=str(error),
+        exit_code=error.exit_code,
+    )  # fmt: skip
 
 
 def worst_exit_code(outcomes: Iterable[Outcome]) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_assets.config.extras import extras_of, missing_extras
 from rivet_assets.config.selection import choose_exports, due
-from rivet_assets.launch.outcome import Outcome
+from rivet_assets.launch.outcome import Outcome, not_begun
 from rivet_assets.launch.outcome_of_run import RunRecords, history_of, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
 from rivet_assets.plan.schedule import Turn, run_turns
@@ -79,14 +79,36 @@ def run_exports(
     require_installed(config, exports)
     # Around all of them: the JVM costs seconds, comes up while Dagster loads, and is shared by every run in it.
     with warm_spark(config, exports):
-        plan = [(export, due(config, export, partitions or None)) for export in exports]
+        plan, failed = _plan(config, exports, partitions)
 
         def run(lane: Plan) -> list[Outcome]:
             return run_plan(config, lane, watch, tags=tags, options=options)
 
         # Of a single turn nothing comes after that could use its connection.
         with keeping() if _turns(plan) > 1 else nullcontext():
-            return run(plan) if pool == 1 else _side_by_side(plan, run, pool=pool)
+            ran = run(plan) if pool == 1 else _side_by_side(plan, run, pool=pool)
+    found = failed | {outcome.export: outcome for outcome in ran}
+    return [found[export.name] for export in exports]
+
+
+def _plan(config: RivetConfig, exports: Sequence[Export], partitions: Sequence[str]) -> tuple[Plan, dict[str, Outcome]]:
+    """Find the windows of each export; of one whose values cannot be asked for, how it failed.
+
+    Raises:
+        ConfigError: an export has no such partition; nothing ran.
+    """
+    plan: list[tuple[Export, list[str] | None]] = []
+    failed: dict[str, Outcome] = {}
+    for export in exports:
+        try:
+            plan.append((export, due(config, export, partitions or None)))
+        except RivetError as error:
+            # What was asked for in vain is told before anything runs; a source that is away stops no other export.
+            if partitions and isinstance(error, ConfigError):
+                raise
+            source, _ = config.source_of(export)
+            failed[export.name] = not_begun(export.name, error, source=source, mode=export.mode)
+    return plan, failed
 
 
 def _turns(plan: Plan) -> int:

@@ -6,7 +6,7 @@ Belongs here: picking what was asked for, finding addresses and secrets. Not her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from rivet_assets.blocks.notifications import Webhook
 from rivet_assets.notify.messages import Ended, slack_body, sum_up, triggers, webhook_body
 from rivet_resources.errors import RivetError
 from rivet_resources.secrets import read_variable
-from rivet_resources.webhooks import Message, send_all
+from rivet_resources.webhooks import Message, Unanswered, send_all
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -45,9 +45,21 @@ class _Unset(Exception):
     """An environment variable that the block names is not set."""
 
 
-def notify(config: RivetConfig, ends: Sequence[Ended], *, tell: Tell) -> None:
-    """Notify people of these endings, as far as `notifications:` asks for it; trouble goes to `tell`, line by line."""
-    for line in send_all(list(_messages(config, ends, tell))):
+def notify(config: RivetConfig, ends: Sequence[Ended], *, tell: Tell, unanswered: Unanswered | None = None) -> None:
+    """Notify people of these endings, as far as `notifications:` asks for it; trouble goes to `tell`, line by line.
+
+    Args:
+        unanswered: receivers that the run does not wait for any more.
+    """
+    notify_all([(config, ends)], tell=tell, unanswered=unanswered)
+
+
+def notify_all(
+    told: Iterable[tuple[RivetConfig, Sequence[Ended]]], *, tell: Tell, unanswered: Unanswered | None = None
+) -> None:
+    """Notify the people of several configurations at once, with the patience of one; as `notify`."""
+    messages = [message for config, ends in told for message in _messages(config, ends, tell)]
+    for line in send_all(messages, unanswered=unanswered):
         tell(f"warning: notifications.{line}")
 
 
@@ -60,12 +72,14 @@ def wants(config: RivetConfig, *events: Trigger) -> bool:
 
 
 def notify_success(
-    config: RivetConfig, export: str, *, state: State, since: datetime, tell: Tell, where: Whereabouts = NOWHERE
-) -> None:
+    config: RivetConfig, export: str, *, state: State, since: datetime, tell: Tell, where: Whereabouts = NOWHERE,
+    unanswered: Unanswered | None = None,
+) -> None:  # fmt: skip
     """Notify people of an export that just ended well in this process, by its records since then; never raises.
 
     Args:
         where: the export and the run as Dagster knows them.
+        unanswered: receivers that the run does not wait for any more.
     """
     if not wants(config, "schema_change", "degraded", "recovered"):
         return
@@ -80,7 +94,7 @@ def notify_success(
     before = next((record for record in runs if record.started_at < since), None)
     if any(record.status == "success" for record in records):
         end = replace(sum_up(export, records, before=before, status="success"), **asdict(where))
-        notify(config, [end], tell=tell)
+        notify(config, [end], tell=tell, unanswered=unanswered)
 
 
 def _messages(config: RivetConfig, ends: Sequence[Ended], tell: Tell) -> Iterator[Message]:

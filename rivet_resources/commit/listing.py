@@ -43,11 +43,10 @@ def first_paths(root: ReadableRoot) -> FirstPaths:
     return FirstPaths(manifests_of(listed), len(listed) < MANY, JOINED in listed)
 
 
-def has_strangers(kind: str, first: Iterable[str], *, root: ReadableRoot) -> bool:
+def has_strangers(kind: str, first: FirstPaths, *, root: ReadableRoot) -> bool:
     """Return whether there are manifests whose names are not of this family; one request for each place beside it.
 
-    Args:
-        first: the manifests whose names come first.
+    None where the first manifests are all there are.
     """
     # Its names may be anything.
     if kind not in FAMILIES:
@@ -55,8 +54,8 @@ def has_strangers(kind: str, first: Iterable[str], *, root: ReadableRoot) -> boo
     # A listing says what follows a name, so the first name behind each span of the family is enough to see a stranger;
     # what lies before the first span is among `first`.
     spans = [(f"{MANIFESTS}/{start}", f"{MANIFESTS}/{end}") for start, end in FAMILIES[kind]]
-    beyond = [path for _, end in spans for path in root.list_after(end, most=1)]
-    return not all(any(start <= path < end for start, end in spans) for path in (*first, *beyond))
+    beyond = [] if first.are_all else [path for _, end in spans for path in root.list_after(end, most=1)]
+    return not all(any(start <= path < end for start, end in spans) for path in (*first.paths, *beyond))
 
 
 @dataclass(frozen=True)

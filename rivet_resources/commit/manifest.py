@@ -103,6 +103,8 @@ class Manifest(Entry):
     # Column of the source → the tag by which it is masked; None: nobody asked.
     masked: dict[str, str] | None = Field(None, exclude_if=lambda found: found is None)
     compacted: Compaction | None = Field(None, exclude_if=lambda found: found is None)  # None: as it was committed
+    # Of a window that continues a chain: nothing but that chain was there, as somebody looked; None: nobody did.
+    is_alone: Literal[True] | None = Field(None, alias="alone", exclude_if=lambda found: found is None)
 
     @model_validator(mode="after")
     def counts_agree(self) -> Manifest:
@@ -175,7 +177,9 @@ class Manifest(Entry):
 # --- writing -------------------------------------------------------------------------------------
 
 
-def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple[Superseded, ...] = ()) -> Manifest:
+def build_manifest(
+    staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple[Superseded, ...] = (), is_alone: bool = False
+) -> Manifest:
     """Describe a staged window as it will be once published; parts that stand already come first."""
     # Numbers of parts are their places in this order, so what stands keeps its numbers.
     extract, parts = staged.extract, (*staged.standing, *parts)
@@ -217,6 +221,7 @@ def build_manifest(staged: Staged, parts: tuple[Part, ...], *, supersedes: tuple
         profile=staged.profile,
         clock=extract.clock,
         masked=describe_masks(extract),
+        is_alone=True if is_alone else None,
     )
 
 

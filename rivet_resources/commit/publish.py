@@ -104,6 +104,7 @@ def publish(
     if staged.is_nothing:
         discard(staged, root=root)
         return None
+    seen = seen or Remembered(root)
     with withdrawn_if_taken(staged, root=root):
         # Asked before anything is visible: a window that may not stand here must leave nothing behind.
         old = succession(staged, root=_looked_at_again(seen, root)) if root.keeps_manifests else Replacement(None)
@@ -111,7 +112,7 @@ def publish(
             refuse_replacing(staged, old, root=root)
         # Made while nothing has its final name yet (paths are settled by staging), so that a fault in it leaves nothing
         # visible.
-        manifest = build_manifest(staged, staged.parts, supersedes=old.hides)
+        manifest = build_manifest(staged, staged.parts, supersedes=old.hides, is_alone=old.is_alone)
         # Parts first: a manifest that names a part which is not there yet would break every reader in between. Parts
         # that no manifest names are merely litter, which the next sweep finds by their names.
         step("parts")
@@ -124,7 +125,9 @@ def publish(
         elif root.keeps_manifests:
             # The one moment that counts. `expected` is the version that was there when the window was planned: of two
             # runs of one window the store lets one through, even if lease and pool both failed.
-            manifest = swap_manifest(manifest, expected=staged.previous, root=root)
+            manifest, version = swap_manifest(manifest, expected=staged.previous, root=root)
+            # The next window of the chain begins where this one ends.
+            seen.hold(manifest.path, manifest.content, version)
     # Behind the swap: the marker says that the folder is whole, and a reader who finds it may read at once.
     step("success")
     # A topic's messages stay, and have no markers.
@@ -156,11 +159,10 @@ def publish(
     return manifest
 
 
-def _looked_at_again(seen: Remembered | None, root: Root) -> ReadableRoot:
+def _looked_at_again(seen: Remembered, root: Root) -> ReadableRoot:
     """Return the place as it is now: what its listings tell is not asked for twice. A topic has a fence of its own."""
     if isinstance(root, Topic):
         return root
-    seen = seen or Remembered(root)
     # What was listed when the window was planned may be minutes old. The contents stay, since each is held with the
     # version it was read at; only which versions are current is asked anew.
     seen.look_again()
@@ -261,8 +263,8 @@ def publish_parts(parts: tuple[Part, ...], *, root: Root) -> None:
     in_threads(root.publish, parts, most=PART_THREADS if root.keeps_manifests else 1)
 
 
-def swap_manifest(manifest: Manifest, *, expected: str | None, root: Root) -> Manifest:
-    """Write the manifest over the version that was there when the window was planned.
+def swap_manifest(manifest: Manifest, *, expected: str | None, root: Root) -> tuple[Manifest, str]:
+    """Write the manifest over the version that was there when the window was planned; what is there now, its version.
 
     A request that was answered with an error may still have been carried out, and its repetition then meets
     our own manifest: that is no other run.
@@ -271,15 +273,14 @@ def swap_manifest(manifest: Manifest, *, expected: str | None, root: Root) -> Ma
         WindowTaken
     """
     try:
-        root.swap(manifest.path, manifest.content, expected=expected)
+        return manifest, root.swap(manifest.path, manifest.content, expected=expected)
     except WindowTaken:
         # Clients of object stores repeat a PUT whose answer was lost. If the first one went through, the condition
         # fails on our own write, and taking that for a rival would remove the parts that readers see already.
         found = read_manifest(root, manifest.path)
         if found is None or found[0].run_id != manifest.run_id:
             raise
-        return found[0]
-    return manifest
+        return found
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from rivet_resources.commit.manifest import Manifest, schema_of
 from rivet_resources.contracts.destination import Root
 from rivet_resources.registry import FORMATS
 from rivet_resources.spark.cells import spark_type, to_spark
+from rivet_resources.spark.cluster import with_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,8 @@ def read_parts(spark: SparkSession, root: Root, manifests: Sequence[Manifest]) -
     # part per task, through the destination's own client: that needs no Hadoop connector, and works on a cluster and
     # under Spark Connect alike.
     rows = spark.range(0, len(parts), 1, len(parts))
-    return rows.mapInArrow(partial(_read, root=root, parts=parts, schema=schema), wanted)
+    read = with_variables(spark, partial(_read, root=root, parts=parts, schema=schema), root)
+    return rows.mapInArrow(read, wanted)
 
 
 def union_schema(manifests: Sequence[Manifest]) -> pa.Schema:

@@ -61,6 +61,10 @@ class Remembered:
         """Remember an object that was written just now, or read by somebody else."""
         self._held[path] = content, version
 
+    def only(self, path: str) -> Remembered:
+        """Return a new memory of the same folder, with one object of this one."""
+        return Remembered(self.root, {path: self._held[path]} if path in self._held else {})
+
     def held(self, folder: str) -> Iterator[tuple[str, bytes]]:
         """Return what was read of a folder, each object as it was then."""
         return ((path, content) for path, (content, _) in self._held.items() if path.startswith(folder))

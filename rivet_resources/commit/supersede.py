@@ -14,6 +14,7 @@ import bisect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from rivet_resources.commit import listing
 from rivet_resources.commit.chain import ends_at, starts_at
 from rivet_resources.commit.listing import (
     NOT_OF_CHAIN,
@@ -52,6 +53,7 @@ class Replacement:
 
     previous: Manifest | None
     replaced: tuple[Manifest, ...] = ()
+    is_alone: bool = False  # it was looked, and nothing but the window's own chain is there
 
     @property
     def hides(self) -> tuple[Superseded, ...]:
@@ -68,8 +70,9 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
         WindowConflict: windows of another mode, or that overlap, are there and would not be replaced.
     """
     extract = staged.extract
-    if goes_on(staged, root=root) and not root.list_after(NOT_OF_CHAIN, most=1):
-        return Replacement(None)
+    before = window_before(staged, root=root)
+    if before is not None and goes_on(extract, before, root=root):
+        return Replacement(None, is_alone=True)
     # First: what it tells is not asked for again.
     listed = list_around(extract.window, root=root)
     found = window_manifest(root, extract.window)
@@ -84,8 +87,8 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
             f"{previous.run_id if previous else '(removed since)'} while run {extract.run_id} read it. Run again."
         )
     # Only then: without a compaction, a window that begins inside the chain replaces what descends from there, and no
-    # request need be spent on it.
-    if isinstance(listed, FirstPaths) and listed.has_joined:
+    # request need be spent on it. The window before ours was there when ours was planned: it may be gone now.
+    if before is not None or (isinstance(listed, FirstPaths) and listed.has_joined):
         refuse_inside(extract, root=root)
     others = tuple(path for path in paths_beside(extract, listed, root=root) if path != manifest_path(extract.window))
     refuse_neighbours(extract, others, root=root)
@@ -93,27 +96,46 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
     return Replacement(previous, with_hidden(previous, ruled, root=root))
 
 
-def goes_on(staged: Staged, *, root: ReadableRoot) -> bool:
-    """Return whether a window begins where one ends that was read when it was planned, and was not committed then.
+def window_before(staged: Staged, *, root: ReadableRoot) -> Manifest | None:
+    """Return the window that ended where ours begins when ours was planned, if ours was not committed then.
 
-    However long its chain is, it then replaces nothing, and is inside of no window that a compaction joined. Windows of
-    other kinds are refused beside a chain when they come, and by a chain that begins, so of these only what replaces
-    the chain may stand there. That nobody commits the window meanwhile is what the swap sees to.
+    However long its chain is, ours then replaces nothing.
     """
     extract = staged.extract
     if extract.window.kind != "after" or starts_anew(extract) or staged.previous is not None:
-        return False
+        return None
     if not isinstance(root, Remembered):
-        return False
+        return None
     known = (parse(content, where=f"{root.uri}/{path}") for path, content in root.held(f"{MANIFESTS}/"))
-    return any(_begins_at(extract, each) and each.window != extract.window.key for each in known)
+    return next((each for each in known if _begins_at(extract, each) and each.window != extract.window.key), None)
+
+
+def goes_on(extract: Extract, before: Manifest, *, root: ReadableRoot) -> bool:
+    """Return whether a window still begins where one ends, and nothing is there but its chain; one request, mostly.
+
+    It is then inside of no window that a compaction joined. That nobody commits it meanwhile is what the swap sees to.
+    """
+    # From the name of the window before on: in one listing the version of that, and mostly all that follows a chain.
+    behind = root.list_after(before.path[:-1], most=listing.MANY)
+    if len(behind) == listing.MANY:
+        behind = root.list_after(NOT_OF_CHAIN, most=1)
+    if any(path > NOT_OF_CHAIN for path in behind):
+        return False
+    # Not asked for again where the listing tells the version that was read. What joined or replaced it meanwhile took
+    # it away, or ends elsewhere.
+    found = read_manifest(root, before.path)
+    if found is None or not _begins_at(extract, found[0]):
+        return False
+    # What comes before a chain is looked for once: windows of other kinds refuse to come beside a chain that is there.
+    # Not when it begins, since then both may have looked before either was there.
+    return bool(found[0].is_alone) or not has_strangers("after", first_paths(root), root=root)
 
 
 def refuse_inside(extract: Extract, *, root: ReadableRoot) -> None:
     """Refuse a window of a chain that begins where no other one ends: inside of one that a compaction joined.
 
-    That is where a state store stands which was restored from an older copy. The newest commit beside the parts answers
-    in one request.
+    That is where a state store stands which was restored from an older copy, and a run whose chain was joined or
+    replaced while it read. The newest commit beside the parts answers in one request.
 
     Raises:
         WindowConflict
@@ -164,7 +186,7 @@ def paths_beside(extract: Extract, listed: FirstPaths | NearPaths, *, root: Read
     kind = extract.window.kind
     # The first of a chain replaces all that is there, and who sees windows of another mode must judge each by its
     # content.
-    if starts_anew(extract) or has_strangers(kind, listed.paths, root=root):
+    if starts_anew(extract) or has_strangers(kind, listed, root=root):
         return manifest_paths(root)
     # A chain that goes on cannot overlap itself: what it replaces is found by following it from its own manifest.
     return () if kind == "after" else manifest_paths(root)

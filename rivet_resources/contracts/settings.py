@@ -126,6 +126,7 @@ class Pace(Settings):
     max_value_mb: int
     adaptive: bool
     min_parallel: int
+    reads_ahead: bool = True  # the next page may be asked for while one is decoded; not where each page is counted
 
 
 def pace(source: Tuning | None, export: Tuning | None) -> Pace:
@@ -197,6 +198,13 @@ class Spark(Settings):
     def is_cluster(self) -> bool:
         """Return whether tasks run on other machines; of a project's own Spark nobody knows before it starts."""
         return self.engine == "spark" and (self.remote is not None or is_cluster(self.master))
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Return whether what the driver tells a cluster's tasks is encrypted, as far as the settings tell."""
+        # A Connect server was started with settings of its own; those of its client reach neither its line nor its
+        # workers.
+        return self.remote is None and is_encrypted(self.conf)
 
     @model_validator(mode="after")
     def one_spark(self) -> Self:

@@ -3,9 +3,10 @@
 Belongs here: the YAML block, and staging, committing and swapping on Azure. Not here: the order of publishing
 (`commit/publish.py`); connecting and what errors mean (`azure_client.py`).
 
-A staged part is blocks of its final name that no block list names yet: the blob does not exist for anybody. Azure takes
-back no block by itself before a week has passed, and has no request to drop them: a marker below `_staged/<run id>/`
-says that blocks wait, and without its marker a part is not published any more.
+A staged part that one request carries is a blob below `_staged/<run id>/`, out of which the store writes the final one
+(`azure_small_parts.py`). A larger one is blocks of its final name that no block list names yet: the blob does not exist
+for anybody. Azure takes back no block by itself before a week has passed, and has no request to drop them: a marker
+below `_staged/<run id>/` says that blocks wait, and without its marker a part is not published any more.
 
 The swap of a manifest is one upload with `If-None-Match` or `If-Match`; a version is an ETag.
 """
@@ -40,7 +41,7 @@ from rivet_resources.contracts.addressing import (
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part, PieceSums
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.destinations import azure_credentials
+from rivet_resources.destinations import azure_credentials, azure_small_parts, small_parts
 from rivet_resources.destinations.azure_client import (
     PIECE_BYTES,
     TAKEN,
@@ -157,7 +158,12 @@ class AzureRoot:
         return f"az://{host}/{at.account}/{at.container}/{self.prefix}"
 
     def stage(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
-        """Send every block of the final name, each checked by MD5 on both sides; commit none."""
+        """Send a small part below `_staged/`; of a larger one every block of the final name, and commit none.
+
+        Each request is checked by MD5 on both sides.
+        """
+        if azure_small_parts.is_small(file.stat().st_size):
+            return self._stage_small(file, run_id=run_id, path=path, md5=md5)
         attempt = uuid.uuid4().hex[:8]
         marker = f"{STAGED}/{run_id}/{attempt}.blocks"
         # First: blocks without it are nobody's, and Azure drops them.
@@ -178,12 +184,22 @@ class AzureRoot:
         file.unlink()
         return {"attempt": attempt, "blocks": number, "marker": marker, "sums": told}
 
+    def _stage_small(self, file: Path, *, run_id: str, path: str, md5: str) -> dict[str, Any]:
+        waiting = small_parts.staged_name(run_id)
+        with self._translate(f"stage {path}") as container:
+            blob = container.get_blob_client(self._key(waiting))
+            azure_small_parts.send(blob, file, uri=f"{self.uri}/{path}", md5=md5)
+        file.unlink()
+        return {"object": waiting}
+
     def staged_exists(self, part: Part) -> bool:
-        """Return whether all blocks still wait, or the part was already committed, with its size."""
+        """Return whether it still waits as it was staged, or was already published, with its size."""
         with self._translate(f"look for {part.path}") as container:
             # Looked at before the blocks: committing dropped all blocks of that name that the list does not have.
-            if self._holds(container, part):
+            if self._holds(container, part.path, part):
                 return True
+            if small_parts.is_staged_whole(part):
+                return self._holds(container, part.staged["object"], part)
             if not container.get_blob_client(self._key(part.staged["marker"])).exists():
                 return False
             with suppress(api_exceptions().ResourceNotFoundError):  # a week went by
@@ -193,7 +209,10 @@ class AzureRoot:
         return False
 
     def publish(self, part: Part) -> None:
-        """Commit the block list; a part that is already there is left as it is."""
+        """Write the blob of a small part, commit the list of a larger one; calling it again changes nothing."""
+        if small_parts.is_staged_whole(part):
+            self._publish_small(part)
+            return
         with self._translate(f"publish {part.path}") as container:
             try:
                 # A list is committed as a whole or not at all, and the store compared each block with its MD5 as it
@@ -202,13 +221,24 @@ class AzureRoot:
             except DestinationError:
                 # A publish that died behind its commit is repeated: the marker is gone, and the blob is what was
                 # measured.
-                if not self._holds(container, part):
+                if not self._holds(container, part.path, part):
                     raise
         self.delete([part.staged["marker"]])
 
+    def _publish_small(self, part: Part) -> None:
+        with self._translate(f"publish {part.path}") as container:
+            staged, final = map(container.get_blob_client, map(self._key, (part.staged["object"], part.path)))
+            where = f"{self.uri}/{part.path}"
+            is_told = azure_small_parts.publish(part, staged=staged, final=final, location=self.location, uri=where)
+            # The store tells the MD5 of what it wrote, or is asked what is there.
+            if not is_told and not self._holds(container, part.path, part):
+                raise self._gone(part)
+        self.delete([part.staged["object"]])
+
     def discard(self, parts: Iterable[Part]) -> None:
         """Forget staged parts; Azure itself drops their blocks after a week."""
-        self.delete([part.staged["marker"] for part in parts])
+        # What waits for a part, whichever way it was staged.
+        self.delete([part.staged.get("object") or part.staged["marker"] for part in parts])
 
     def read(self, path: str) -> tuple[bytes, str] | None:
         """Read a small object; its version is its ETag, of the same answer."""
@@ -331,15 +361,15 @@ class AzureRoot:
     def _key(self, path: str) -> str:
         return f"{self.prefix}/{path}"
 
-    def _holds(self, container: Any, part: Part) -> bool:
-        """Return whether the final blob is there with the part's size and the MD5 that its commit wrote beside it."""
+    def _holds(self, container: Any, path: str, part: Part) -> bool:
+        """Return whether a blob is there with a part's size and the MD5 that was kept with it when it was written."""
         try:
-            found = container.get_blob_client(self._key(part.path)).get_blob_properties()
+            found = container.get_blob_client(self._key(path)).get_blob_properties()
         except api_exceptions().ResourceNotFoundError as error:
             if error_code(error) not in TAKEN:
                 raise
             return False
-        # Azure computes no MD5 of a blob that is made of blocks: it gives back what the commit wrote.
+        # Azure computes no MD5 of a blob that is made of blocks, or of another blob: it gives back what it was told.
         md5 = base64.b64encode(bytes(found.content_settings.content_md5 or b"")).decode()
         return bool((found.size, md5) == (part.size_bytes, part.md5))
 
@@ -353,26 +383,27 @@ class AzureRoot:
 
         api = api_exceptions()
         blob = container.get_blob_client(self._key(part.path))
-        gone = DestinationError(
-            f"{self.uri}: staged part {part.path} is gone. Something removed it while the run worked, or it waited "
-            f"for more than a week; run again."
-        )
         # Azure has no request that drops blocks, so discarding a part means removing its marker: without it the blocks
         # must not become a blob, as of a window that a quality rule refused.
         if not container.get_blob_client(self._key(part.staged["marker"])).exists():
-            raise gone
+            raise self._gone(part)
         # Of the whole file: what readers and `rivet validate` compare with. The store keeps it as told and checks
         # nothing.
         settings = ContentSettings(content_md5=bytearray(base64.b64decode(part.md5)))
         try:
-            # The commit point of the part. A copy on the server (as on GCS) would show an empty blob while it is
-            # pending, needs a signed source address for each way to sign in, and writes every byte twice (decided
-            # 2026-11).
+            # The commit point of the part. Written out of a staged blob (as small ones are) every byte would be written
+            # twice.
             blob.commit_block_list([BlobBlock(name) for name in _blocks_of(part)], content_settings=settings)
         except api.HttpResponseError as error:
             if error.response is not None and error_code(error) == "InvalidBlockList":
-                raise gone from error
+                raise self._gone(part) from error
             raise
+
+    def _gone(self, part: Part) -> DestinationError:
+        return DestinationError(
+            f"{self.uri}: staged part {part.path} is gone. Something removed it while the run worked, or it waited "
+            f"for more than a week; run again."
+        )
 
     def _objects(self, prefix: str) -> dict[str, int]:
         """List the blobs below a path, with sizes; those that stand for folders are none."""

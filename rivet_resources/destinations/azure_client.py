@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rivet_resources.contracts.addressing import check_endpoint
@@ -47,9 +48,12 @@ FORBIDDEN = frozenset(
 LATER = frozenset(
     {"ServerBusy", "OperationTimedOut", "InternalError", "ContainerBeingDeleted", "AccountBeingCreated", "Md5Mismatch"}
 )
+NEVER = frozenset({501, 505})  # the store does not know that request
 TAKEN = frozenset({"ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet", *ABSENT})
 RIGHTS = "the role Storage Blob Data Contributor, or a SAS with read, add, create, write, delete and list (racwdl),"
 TLS = "Fix the endpoint's certificate, or name its authority by the variable REQUESTS_CA_BUNDLE (a PEM file)."
+TOKENS = "https://storage.azure.com/.default"  # what a token of the default chain is for
+SOURCE_LIFE = timedelta(hours=1)  # of a signature by which the store reads one blob for us; clocks may differ
 SIGN_IN = "Set account_key_env, sas_token_env or connection_string_env, or sign in with `az login`."
 
 
@@ -218,6 +222,34 @@ def translate_errors(location: AzureLocation, *, uri: str, action: str) -> Itera
     except api.AzureError as error:
         # Such as an answer whose MD5 is not that of its bytes.
         raise DestinationUnreachable(f"{where}: the request failed ({type(error).__name__}). Run again.") from error
+
+
+def source_of(blob: Any) -> tuple[str, str | None]:
+    """Return the address at which the store may read one of its own blobs for us, and the header that lets it.
+
+    The store asks for more than the rights of the request itself: a signature in the address, or a token.
+    """
+    from azure.storage.blob import BlobSasPermissions, generate_blob_sas  # driver
+
+    credential = blob.credential
+    if key := getattr(credential, "account_key", None):
+        signature = generate_blob_sas(
+            credential.account_name, blob.container_name, blob.blob_name, account_key=key,
+            permission=BlobSasPermissions(read=True), expiry=datetime.now(UTC) + SOURCE_LIFE,
+        )  # fmt: skip
+        return f"{blob.url}?{signature}", None
+    if signature := getattr(credential, "signature", None):
+        return f"{blob.url}?{signature}", None
+    if hasattr(credential, "get_token"):
+        return str(blob.url), f"Bearer {credential.get_token(TOKENS).token}"
+    return str(blob.url), None  # the signature of a connection string is part of every address
+
+
+def is_passing(error: Any) -> bool:
+    """Return whether a refused request may succeed later as it is."""
+    if error.status_code in NEVER:
+        return False
+    return error_code(error) in LATER - {"Md5Mismatch"} or error.status_code in (408, 429) or error.status_code >= 500
 
 
 def error_code(error: Any) -> str:

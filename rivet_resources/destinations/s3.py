@@ -44,7 +44,7 @@ from rivet_resources.contracts.addressing import (
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.parts import Part, PieceSums
 from rivet_resources.contracts.settings import Settings
-from rivet_resources.destinations import s3_credentials, s3_small_parts
+from rivet_resources.destinations import s3_credentials, s3_small_parts, small_parts
 from rivet_resources.destinations.range_file import open_ranged
 from rivet_resources.destinations.s3_client import (
     ABSENT,
@@ -191,7 +191,7 @@ class S3Root:
         with self._translate(f"stage {path}") as client:
             # One request has no checksum of its pieces but its MD5: who asks for SHA-256 gets an upload in pieces.
             if self.objects.checksum == "md5" and s3_small_parts.is_small(file.stat().st_size):
-                waiting = s3_small_parts.staged_name(run_id)
+                waiting = small_parts.staged_name(run_id)
                 at = self._at(waiting)
                 s3_small_parts.send(client, file, at, uri=f"{self.uri}/{path}", md5=md5, objects=self.objects)
                 file.unlink()
@@ -225,7 +225,7 @@ class S3Root:
     def staged_exists(self, part: Part) -> bool:
         """Return whether all pieces still wait, or the part was already completed, with its size."""
         with self._translate(f"look for {part.path}") as client:
-            if s3_small_parts.is_staged_whole(part):
+            if small_parts.is_staged_whole(part):
                 places = (part.staged["object"], part.path)
                 return any(s3_small_parts.holds(client, self._at(place), part) for place in places)
             try:
@@ -242,7 +242,7 @@ class S3Root:
 
     def publish(self, part: Part) -> None:
         """Complete the upload and compare what the store then holds; a part that is already there is left as it is."""
-        if s3_small_parts.is_staged_whole(part):
+        if small_parts.is_staged_whole(part):
             self._publish_small(part)
             return
         answer: dict[str, Any] = {}
@@ -279,7 +279,7 @@ class S3Root:
     def discard(self, parts: Iterable[Part]) -> None:
         """Abort uploads and remove staged objects; missing ones are fine."""
         for part in parts:
-            if s3_small_parts.is_staged_whole(part):
+            if small_parts.is_staged_whole(part):
                 self.delete([part.staged["object"]])
                 continue
             self._abort(part.path, upload_id=part.staged["upload_id"])

@@ -10,12 +10,10 @@ of what it then holds, of the copy too.
 from __future__ import annotations
 
 import base64
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rivet_resources.contracts.addressing import STAGED
 from rivet_resources.contracts.parts import Part
 from rivet_resources.destinations.s3_client import ABSENT, error_code, same_object
 from rivet_resources.destinations.s3_objects import S3Objects
@@ -30,16 +28,6 @@ DIFFERENT = frozenset({"BadDigest", "InvalidDigest"})  # what arrived has anothe
 def is_small(size_bytes: int) -> bool:
     """Return whether one request carries a part."""
     return size_bytes <= MOST_BYTES
-
-
-def is_staged_whole(part: Part) -> bool:
-    """Return whether a part was staged here; else it is a multipart upload, as all were up to 2026-11."""
-    return "object" in part.staged
-
-
-def staged_name(run_id: str) -> str:
-    """Name a new staged object; no glob for files of a format finds it, and no two attempts meet."""
-    return f"{STAGED}/{run_id}/{uuid.uuid4().hex}.part"
 
 
 def send(client: Any, file: Path, at: dict[str, str], *, uri: str, md5: str, objects: S3Objects) -> None:

@@ -107,14 +107,13 @@ class Committing:
         # One window's cursor is not moved by its publishing: the checkpoint is one for all tables, and is saved
         # after the last of them.
         root = self.hands.roots[table]
-        seen = self.seen.pop(table, None)
+        # The next one begins where this one ends, so nothing else of the chain need be looked at.
+        seen = self.seen.pop(table, None) or Remembered(root)
         manifest = publish(
             staged, root=root, state=_Elsewhere(self.hands.state), step=self._before, registered=registered, seen=seen,
         )  # fmt: skip
         if manifest is not None and not isinstance(root, Topic):
-            # The next one begins where this one ends, so nothing else of the chain need be looked at.
-            self.seen[table] = Remembered(root)
-            self.seen[table].hold(manifest.path, manifest.content)
+            self.seen[table] = seen.only(manifest.path)
         self._note(table, staged, manifest, end, mine)
 
     def publish_together(

@@ -65,7 +65,7 @@ def mend(
         step("parts")
         publish_parts(staged.files, root=root)
         step("manifest")
-        manifest = swap_manifest(manifest, expected=staged.previous, root=root)
+        manifest, _ = swap_manifest(manifest, expected=staged.previous, root=root)
     step("success")
     # Several windows may share a folder; the marker of a later one stays its own.
     if marked_window(manifest.window_folder, root=root) in (manifest.window, None):

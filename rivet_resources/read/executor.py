@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import pickle
+import socket
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -161,11 +162,15 @@ def describe(error: RivetError) -> dict[str, Any]:
         for key, value in vars(error).items()
         if isinstance(value, str | int | float | bool | list | tuple)
     }
-    return {"module": kind.__module__, "name": kind.__qualname__, "message": str(error), "facts": facts}
+    told = {"module": kind.__module__, "name": kind.__qualname__, "message": str(error), "facts": facts}
+    return {**told, "host": socket.gethostname()}
 
 
 def rebuild(described: dict[str, Any]) -> RivetError:
-    """Make a fault of the same class again; a class that this process does not know becomes a TaskFailed."""
+    """Make a fault of the same class again; a class that this process does not know becomes a TaskFailed.
+
+    It names the host where that is another one than ours: what is wrong there may be right here.
+    """
     kind: Any = TaskFailed
     # A worker sends the name of a class; only those of our own packages are imported for it.
     if described["module"].partition(".")[0] in ("rivet_resources", "rivet_assets", "tests"):
@@ -177,7 +182,8 @@ def rebuild(described: dict[str, Any]) -> RivetError:
         kind = TaskFailed
     error: RivetError = kind.__new__(kind)
     # Its own `__init__` would compose the message once more.
-    Exception.__init__(error, described["message"])
+    away = described["host"] != socket.gethostname()
+    Exception.__init__(error, f"Host {described['host']}: {described['message']}" if away else described["message"])
     vars(error).update(described["facts"])
     return error
 

@@ -274,5 +274,6 @@ def metered(extract: Extract, *, store: str, is_far: bool, is_encrypted: bool) -
             export_rate=extract.rate_limit,
             ends_between_chunks=extract.resumable,
         ),
-        pace=slowed(extract.pace, limits.rate, extract.rate_limit),
+        # A page read ahead would be beyond the limit, and uncounted where reading ends at it.
+        pace=slowed(extract.pace, limits.rate, extract.rate_limit).model_copy(update={"reads_ahead": False}),
     )

@@ -475,14 +475,17 @@ class _Jobs:
 
     def _task_failed(self, group: list[int], told: str) -> RivetError:
         """Return that a task died, by kind only: Spark's text may hold a value of a row."""
-        if self.runtime.is_cluster and (found := cluster.unfit(told)):
+        if self.runtime.is_cluster and (found := cluster.unfit(told, self.runtime.context())):
             return found
         crash = (
             "its Python process died" if "crashed" in told or "exited unexpectedly" in told else "Spark gave up on it"
         )
         chunks = ", ".join(str(self.extract.chunks[position].index) for position in group)
+        host = cluster.host_of(told) if self.runtime.is_cluster else ""
+        last = f", the last one on {host}" if host else ""
         return TaskFailed(
-            f"Export {self.extract.export}, chunk {chunks}: {crash} in each of {self.runtime.task_attempts} attempts. "
+            f"Export {self.extract.export}, chunk {chunks}: {crash} in each of {self.runtime.task_attempts} "
+            f"attempts{last}. "
             f"If the machine is short of memory, lower `tuning: batch_size_memory_mb` or `parallel`; "
             f"run again with RIVET_SPARK_LOG=- to see Spark's own log. Nothing was published."
         )

@@ -219,13 +219,17 @@ class _Reading:
 
     def _pages_of_all(self, throttle: Throttle) -> Generator[Page]:
         """Pass pages on, and keep what each piece says in the end of its cost; sources that do not know say None."""
+        pace = self.extract.pace
+        if self.extract.most_rows is not None:
+            # Reading may end at any page, and one read ahead would be read for nothing.
+            pace = pace.model_copy(update={"reads_ahead": False})
         for piece in self.pieces:
             pages = self.extract.source.pages(
                 piece,
                 self.extract.relation.columns,
                 snapshot=self.extract.snapshot,
                 application=f"rivet:{self.extract.export}",
-                pace=self.extract.pace,
+                pace=pace,
                 wait=throttle.wait,
             )
             if (effort := (yield from pages)) is not None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rivet_resources.contracts.source import Page
+from rivet_resources.process_start import share_one_heap
 
 Work = Callable[[Page], None]
 
@@ -85,6 +86,7 @@ class _Behind:
             RuntimeError: the system gives no thread.
         """
         if not self._is_started:
+            share_one_heap()
             threading.Thread(target=self._run, name="rivet-writes", daemon=True).start()
             self._is_started = True
 

@@ -1,6 +1,7 @@
 """A cluster's workers: our package is sent to them, and each host shows that it can do the work before any row is read.
 
-Belongs here: what is sent, what a host is asked, what its refusal means. Not here: sessions (`sessions.py`), tasks.
+Belongs here: what is sent, what a host is asked, what its refusal means. Not here: sessions (`sessions.py`), tasks,
+a cluster on which nobody ever answers (`idle.py`).
 
 A worker needs a Python of the driver's version with what `pip install rivet` brings, the drivers of its source and
 destination, and whatever variables and files the configuration names.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib.metadata
 import os
 import pickle
 import re
@@ -20,25 +22,35 @@ import tempfile
 import time
 import uuid
 import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rivet_resources import scratch
 from rivet_resources.contracts.addressing import PROBE
 from rivet_resources.contracts.settings import is_encrypted
-from rivet_resources.errors import RivetError, WorkerCutOff, WorkerUnfit
-from rivet_resources.secrets import Variables, declared_references, lend, named_variables
+from rivet_resources.errors import RivetError, SparkUnavailable, WorkerCutOff, WorkerUnfit
+from rivet_resources.secrets import Variables, declared_references, lend, named_variables, read_variable
+from rivet_resources.spark.sessions import first_line
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
     from rivet_resources.contracts.destination import Destination
     from rivet_resources.contracts.settings import Pace
     from rivet_resources.contracts.source import Source
 
+Act = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]  # what `mapInArrow` takes
+
 PACKAGE = Path(__file__).parents[1]
+MOST_TASKS = 1_000  # that are looked at for the name of a host
+MEMORY_LOOKS = 10
 ROUNDS = 3  # of looking for hosts that registered meanwhile
+ROOM_BYTES = 4 * 1024 * 1024  # that a host must have for unfinished parts; a full disk has none
 SPREAD_SECONDS = 0.3  # for which a question holds its slot, so that the next one goes to another host
 EXECUTOR = re.compile(r"\(TID \d+\) \((\S+) executor")
 INSTALL = (
@@ -56,7 +68,7 @@ MISFITS = (
         f"lacks the Python package {{0}}. {INSTALL}",
     ),
     (
-        re.compile(r"PYTHON_VERSION_MISMATCH.*?different version (?:in worker: )?\(?(\d[\d.]*)", re.DOTALL),
+        re.compile(r"PYTHON_VERSION_MISMATCH.*?different version:? \(?(\d+\.\d+)", re.DOTALL),
         "runs Python {0}, and this machine another; give both the same minor version",
     ),
     (
@@ -81,12 +93,13 @@ def archive() -> Path:
 
 @dataclass(frozen=True)
 class Ends:
-    """Both ends of an export: what a host must reach."""
+    """Both ends of an export: what a host must reach; and its steps, whose variables it must have."""
 
     source: Source
     destination: Destination
     export: str
     pace: Pace
+    steps: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,12 +113,13 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one host said."""
+    """What one host said. `versions`: of the packages that it imported for its answer."""
 
     host: str
     fault: str = ""
     retry: bool = False
     way_out: str = ""
+    versions: tuple[tuple[str, str], ...] = ()
 
 
 def examine(context: SparkContext, ends: Ends) -> list[str]:
@@ -115,6 +129,7 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
 
     Raises:
         WorkerUnfit: a host cannot do the work; each is named with its reason.
+        SparkUnavailable: nobody could be asked.
     """
     from py4j.protocol import Py4JError  # Spark
 
@@ -122,39 +137,75 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
     # A host that can write may still write elsewhere: `/lake` on a worker is its own disk unless something is mounted
     # there. Only reading what the driver wrote proves that it is one place.
     marker = f"{PROBE}_{uuid.uuid4().hex[:8]}"
-    lent = lendable(context, ends.source, ends.destination)
+    lent = lendable(context, ends.source, ends.destination, *ends.steps)
     keeps = root.keeps_manifests
     if keeps:
         root.put(marker, b"rivet")
     # Bytes, so that a worker that lacks a package fails inside `_asked`, where it can be said, and not in Spark's own
     # reading.
     packed = pickle.dumps(Question(ends, marker if keeps else "", lent))
+    needed = tuple(_needed())
     answers: dict[str, Answer] = {}
     try:
         for _ in range(ROUNDS):
             # More questions than slots, and each holds its slot for a moment: so they reach every host.
             count = max(2, 2 * int(context.defaultParallelism))
-            job = context.parallelize(range(count), count).mapPartitions(functools.partial(_answered, packed))
+            job = context.parallelize(range(count), count).mapPartitions(functools.partial(_answered, packed, needed))
+            told = map(_judged, job.collect())
             # A later word replaces none that was good, but a fault on the same host counts.
-            answers |= {each.host: each for each in job.collect() if each.host not in answers or each.fault}
+            answers |= {each.host: each for each in told if each.host not in answers or each.fault}
             if len(answers) >= _hosts(context):
                 break
     except Py4JError as error:
-        found = unfit(str(error))
-        if found is None:
-            raise
-        raise found from None
+        if (found := unfit(str(error), context)) is not None:
+            raise found from None
+        raise SparkUnavailable(
+            f"Spark at {context.master} gave up before its workers had answered: {first_line(error)}. The logs of its "
+            f"executors tell more (of a standalone cluster: the folder `work` of each worker), and RIVET_SPARK_LOG=- "
+            f"shows Spark's own log of this machine."
+        ) from None
     finally:
         if keeps:
             root.delete([marker])
-    faults = [each for each in answers.values() if each.fault]
-    if faults:
-        told = "; ".join(f"host {each.host}: {each.fault}" for each in faults)
-        # All: one host that will never do makes another try pointless.
-        kind = WorkerCutOff if all(each.retry for each in faults) else WorkerUnfit
-        ways_out = "".join(f". {each}" for each in dict.fromkeys(each.way_out for each in faults) if each)
-        raise kind(f"Spark's workers cannot do this export. {told}{ways_out}")
+    _refuse([each for each in answers.values() if each.fault])
     return sorted(answers)
+
+
+def _refuse(faults: list[Answer]) -> None:
+    """Raise where there is a fault, naming all of them."""
+    if not faults:
+        return
+    told = "; ".join(f"host {each.host}: {each.fault}" for each in faults)
+    # All: one host that will never do makes another try pointless.
+    kind = WorkerCutOff if all(each.retry for each in faults) else WorkerUnfit
+    ways_out = "".join(f". {each}" for each in dict.fromkeys(each.way_out for each in faults) if each)
+    raise kind(f"Spark's workers cannot do this export. {told}{ways_out}")
+
+
+@functools.lru_cache(maxsize=1)
+def _needed() -> Mapping[str, Any]:
+    """Return which versions of other packages Rivet takes, `SpecifierSet` by name; {} where it was not installed."""
+    from packaging.requirements import Requirement  # start
+
+    with suppress(importlib.metadata.PackageNotFoundError):
+        asked = map(Requirement, importlib.metadata.requires("rivet") or ())
+        # PySpark's Python side comes from Spark's own installation there, whatever else lies beside it.
+        return {each.name: each.specifier for each in asked if each.specifier and each.name != "pyspark"}
+    return {}
+
+
+def _judged(answer: Answer) -> Answer:
+    """Return an answer with a fault where the host has another version of a package than Rivet takes."""
+    needed = _needed()
+    others = [
+        f"{name} {version}, and Rivet takes {needed[name]}"
+        for name, version in answer.versions
+        if not needed[name].contains(version, prereleases=True)
+    ]
+    if not others:
+        return answer
+    # In place of what came of it: a fault that an old package raised says nothing to anybody.
+    return replace(answer, fault=f"its Python has {'; '.join(others)}", retry=False, way_out=INSTALL)
 
 
 def lendable(context: SparkContext, *blocks: object) -> Variables:
@@ -169,6 +220,20 @@ def lendable(context: SparkContext, *blocks: object) -> Variables:
     return {**{name: os.environ[name] for name in named_variables(*blocks) if name in os.environ}, **told}
 
 
+def with_variables(session: SparkSession, act: Act, *blocks: object) -> Act:
+    """Return what `mapInArrow` takes, such that the variables of these blocks are there wherever it runs."""
+    # A client of Spark Connect does not know how its server speaks to its workers, so nothing is lent.
+    is_client = ".connect." in type(session).__module__
+    lent = declared_references() if is_client else lendable(session.sparkContext, *blocks)
+    return functools.partial(_having, act, lent) if lent else act
+
+
+def _having(act: Act, lent: Variables, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run in an executor."""
+    lend(lent)
+    yield from act(batches)
+
+
 def _hosts(context: SparkContext) -> int:
     executors: Any = context._jsc.sc().statusTracker().getExecutorInfos()
     driver = str(context.getConf().get("spark.driver.host"))
@@ -176,10 +241,21 @@ def _hosts(context: SparkContext) -> int:
     return len({each.host() for each in executors} - {driver}) or 1
 
 
-def _answered(packed: bytes, _: Iterator[int]) -> Iterator[Answer]:
+def _answered(packed: bytes, needed: tuple[str, ...], _: Iterator[int]) -> Iterator[Answer]:
     """Run in an executor: answer once per host and process, and hold the slot for a moment."""
-    yield _asked(packed)
+    yield replace(_asked(packed), versions=_versions(needed))
     time.sleep(SPREAD_SECONDS)
+
+
+def _versions(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the versions of those of these packages that this process has imported."""
+    found = []
+    for name in names:
+        # Not `packages_distributions`, which reads the list of files of all packages.
+        if name.replace("-", "_").lower() in sys.modules:
+            with suppress(importlib.metadata.PackageNotFoundError):
+                found.append((name, importlib.metadata.version(name)))
+    return tuple(found)
 
 
 @functools.lru_cache(maxsize=4)
@@ -188,17 +264,7 @@ def _asked(packed: bytes) -> Answer:
     try:
         question: Question = pickle.loads(packed)
         lend(question.lent)
-        ends = question.ends
-        # `snapshot=False`: one question per host must not hold a transaction open at the source.
-        with ends.source.session(application="rivet probe", pace=ends.pace, snapshot=False) as session:
-            session.now()
-        root = ends.destination.root(ends.export)
-        if question.marker and root.read(question.marker) is None:
-            return Answer(host, f"{root.uri} is another place there than on this machine; use one that both can reach")
-        # `Root.check` has one name, and several processes ask at once.
-        own = f"{PROBE}_{uuid.uuid4().hex[:8]}"
-        root.put(own, b"rivet")
-        root.delete([own])
+        return Answer(host, _fault(question))
     except RivetError as error:
         return Answer(host, str(error), error.retry)
     except ModuleNotFoundError as error:
@@ -206,17 +272,79 @@ def _asked(packed: bytes) -> Answer:
     except Exception as error:
         # A foreign text may hold a secret.
         return Answer(host, f"{type(error).__name__} was raised while it was asked")
-    return Answer(host)
 
 
-def unfit(told: str) -> WorkerUnfit | None:
-    """Return why a worker could not run a task at all, read from Spark's own words; None where it is nothing known."""
-    found = next(((form, match) for pattern, form in MISFITS if (match := pattern.search(told))), None)
+def _fault(question: Question) -> str:
+    """Do what a task does, and return what is wrong; "" where nothing is.
+
+    Raises:
+        RivetError: an end cannot be reached, or there is no room for unfinished parts.
+    """
+    ends = question.ends
+    # `snapshot=False`: one question per host must not hold a transaction open at the source.
+    with ends.source.session(application="rivet probe", pace=ends.pace, snapshot=False) as session:
+        session.now()
+    root = ends.destination.root(ends.export)
+    if question.marker and root.read(question.marker) is None:
+        return f"{root.uri} is another place there than on this machine; use one that both can reach"
+    # `Root.check` has one name, and several processes ask at once.
+    own = f"{PROBE}_{uuid.uuid4().hex[:8]}"
+    root.put(own, b"rivet")
+    root.delete([own])
+    for name in named_variables(*ends.steps):
+        if read_variable(name) is None:
+            return f"Environment variable {name} (of `transforms`) is not set. Export it, then run again."
+    with scratch.temporary("probe") as folder, scratch.enough_room(folder):
+        (folder / "room").write_bytes(bytes(ROOM_BYTES))
+    return ""
+
+
+def unfit(told: str, context: SparkContext | None = None) -> WorkerUnfit | None:
+    """Return why a worker could not run a task at all, read from Spark's own words; None where it is nothing known.
+
+    Args:
+        context: whose job it was; it knows the host where the words do not.
+    """
+    found = next(((pattern, form, match) for pattern, form in MISFITS if (match := pattern.search(told))), None)
     if found is None:
         return None
-    form, match = found
-    executor = EXECUTOR.search(told)
-    host = f"Spark's worker on {executor[1]}" if executor else "A worker of Spark"
+    pattern, form, match = found
+    name = host_of(told) or _failed_on(context, pattern)
+    host = f"Spark's worker on {name}" if name else "A worker of Spark"
     return WorkerUnfit(
         f"{host} {form.format(*match.groups())}. This machine runs Python {sys.version_info[0]}.{sys.version_info[1]}."
     )
+
+
+def _failed_on(context: SparkContext | None, pattern: re.Pattern[str]) -> str:
+    """Return the hosts whose tasks failed with such words; of an exception in Python, Spark 4 tells nothing else."""
+    if context is None:
+        return ""
+    hosts: set[str] = set()
+    # What Spark remembers of its tasks comes a little later than the end of the job.
+    for _ in range(MEMORY_LOOKS):
+        # A message that lacks a name is better than none.
+        with suppress(Exception):
+            hosts = {host for host, told in _failed_tasks(context) if pattern.search(told)}
+        if hosts:
+            break
+        time.sleep(0.1)
+    return ", ".join(sorted(hosts))
+
+
+def _failed_tasks(context: SparkContext) -> Iterator[tuple[str, str]]:
+    """Yield the host of each task that failed, and what it said."""
+    store: Any = context._jsc.sc().statusStore()
+    tracker = context.statusTracker()
+    jobs = [job for number in tracker.getJobIdsForGroup(None) if (job := tracker.getJobInfo(number)) is not None]
+    for stage in (stage for job in jobs for stage in job.stageIds):
+        tasks = store.taskList(stage, 0, MOST_TASKS)
+        for task in (tasks.apply(number) for number in range(tasks.size())):
+            if task.status() == "FAILED":
+                yield task.host(), task.errorMessage().get()
+
+
+def host_of(told: str) -> str:
+    """Return the host that Spark's own words name, "" where they name none."""
+    executor = EXECUTOR.search(told)
+    return executor[1] if executor else ""

@@ -239,6 +239,16 @@ class Jvm:
         # killed.
         if self.process.stdin:
             self.process.stdin.close()
+        if self._gateway is None:
+            # Still coming up, and not yet reading its input: it would find no folder for its port, and its server would
+            # keep it alive for ever.
+            self.process.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def forget(self) -> None:
+        """Leave nothing behind when this process leaves; who uses the JVM ends it."""
+        if self._gateway is None:
+            self.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -251,8 +261,6 @@ def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
         SparkUnavailable: the operating system would not start the process.
     """
     folder = Path(tempfile.mkdtemp(prefix="rivet-jvm-"))
-    # Removed at exit too: `end` is not called by a process that leaves while its JVM still comes up.
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     # What pyspark's own launcher sets: the JVM writes its port and its secret there, in a folder that is this user's
     # alone.
     env = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"), **extra_env}
@@ -273,7 +281,10 @@ def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
             f"Java at {launch.java.executable} could not be started: {error.strerror}. "
             f"Set JAVA_HOME to another Java, or set `spark: inline` to work without Spark."
         ) from error
-    return Jvm(process, folder)
+    started = Jvm(process, folder)
+    # At exit too: `end` is not called by a process that leaves while its JVM still comes up.
+    atexit.register(started.forget)
+    return started
 
 
 def _connect(port: int, secret: str) -> Any:

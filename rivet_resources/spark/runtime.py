@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rivet_resources.contracts.settings import Spark, is_cluster, is_encrypted
+from rivet_resources.contracts.settings import Spark, is_cluster
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.secrets import declared_references
 from rivet_resources.spark import cluster, jvm, jvm_archive
 from rivet_resources.spark import sessions as spark_sessions
 from rivet_resources.spark.cluster import Ends
+from rivet_resources.spark.idle import IdleWatch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -52,6 +53,7 @@ class _Started:
     opened: SparkSession | None = None  # made of the context when first asked for
     jvm: jvm.Jvm | None = None  # None: spark-submit's, or a Connect client
     users: set[SparkRuntime] = field(default_factory=set)
+    watch: IdleWatch | None = None  # of a cluster
 
     def is_alive(self) -> bool:
         """Return whether it can still be used; somebody may have stopped it, or killed the JVM."""
@@ -125,7 +127,7 @@ class SparkRuntime:
     @property
     def is_encrypted(self) -> bool:
         """Return whether what the driver tells a cluster's tasks is encrypted, as far as the settings tell."""
-        return is_encrypted(self.settings.conf)
+        return self.settings.is_encrypted
 
     @property
     def most_parallel(self) -> int:
@@ -145,9 +147,11 @@ class SparkRuntime:
         if not self.is_cluster or self.is_remote:
             return
         # Once per pair and not per extract: the question costs each host a connection, and an export has many windows.
-        ends = f"{extract.source!r} {extract.destination!r}"
+        ends = f"{extract.source!r} {extract.destination!r} {extract.transforms!r}"
         if ends not in self._examined:
-            hosts = self.hosts(Ends(extract.source, extract.destination, extract.export, extract.pace))
+            hosts = self.hosts(
+                Ends(extract.source, extract.destination, extract.export, extract.pace, extract.transforms)
+            )
             log.info("Spark's workers can do the work: %s", ", ".join(hosts))
             self._examined.add(ends)
 
@@ -257,6 +261,8 @@ class SparkRuntime:
             )
         # A JVM that was killed (as by the system for its memory) must not fail every later export of this process.
         if _started is not None and not _started.is_alive():
+            if _started.watch is not None:
+                _started.watch.end()
             _forget(_started.jvm)
             _started = self._task_session = None
         if _started is None:
@@ -330,26 +336,29 @@ class SparkRuntime:
             session = spark_sessions.connect(self.settings)
             session.addArtifacts(str(cluster.archive()), pyfile=True)
             return _Started(self.settings, opened=session)
+        spark_sessions.refuse_silent_master(self.settings.master)
         if spark_sessions.needs_submit(self.settings):
             session = spark_sessions.submit(self.settings)
-            self._ship(session.sparkContext)
-            return _Started(self.settings, session.sparkContext, session)
+            watch = self._ship(session.sparkContext)
+            return _Started(self.settings, session.sparkContext, session, watch=watch)
         started = self._take_early() or spark_sessions.start_jvm(self.settings, self._archive)
         try:
             context = spark_sessions.classic(self.settings, started)
-            self._ship(context)
+            watch = self._ship(context)
         # Ctrl-C too: a JVM that nobody remembers would stay until this process ends.
         except BaseException:
             _forget(started)
             raise
         atexit.register(_end_at_exit)
-        return _Started(self.settings, context, jvm=started)
+        return _Started(self.settings, context, jvm=started, watch=watch)
 
-    def _ship(self, context: SparkContext) -> None:
-        """Send our package to the workers of a cluster."""
-        if is_cluster(context.master):
-            with spark_sessions.refusals(context.master):
-                context.addPyFile(str(cluster.archive()))
+    def _ship(self, context: SparkContext) -> IdleWatch | None:
+        """Send our package to the workers of a cluster, and begin to watch whether there are any."""
+        if not is_cluster(context.master):
+            return None
+        with spark_sessions.refusals(context.master):
+            context.addPyFile(str(cluster.archive()))
+        return IdleWatch(context)
 
     def _take_early(self) -> jvm.Jvm | None:
         """Take over the JVM that `begin` started, if its settings are ours; else end it."""
@@ -392,6 +401,8 @@ def _someone_elses_session() -> SparkSession:
 
 
 def _end(ending: _Started, *, archive: tuple[str, ...] | None) -> None:
+    if ending.watch is not None:
+        ending.watch.end()
     if ending.jvm is None:
         ending.session().stop()
         return
@@ -415,8 +426,6 @@ def _forget(started: jvm.Jvm | None) -> None:
         # With no JVM side left: clears the class's own memory.
         context.stop()
         if accumulators is not None:
-            # The JVM hangs up on it, which it would print.
-            accumulators.handle_error = lambda *_: None
             # Takes up to a second to notice.
             threading.Thread(target=accumulators.shutdown, daemon=True).start()
     # pyspark keeps its one session and gateway in class attributes; what is left there would be handed to the next

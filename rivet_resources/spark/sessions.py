@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -94,21 +95,26 @@ def _python_path() -> str:
 
 @contextlib.contextmanager
 def _python_of_tasks(settings: Spark) -> Iterator[None]:
-    """Choose the interpreter of tasks: $PYSPARK_PYTHON, else the configured one, else on this machine our own.
+    """Choose the interpreter of tasks: the configured one, else $PYSPARK_PYTHON, else on this machine our own.
 
     PySpark reads the variable when a context starts; `spark.pyspark.python` is read by spark-submit only. A path of
     this machine means nothing on another, where it is `python3` then.
     """
     own = None if is_cluster(settings.master) else sys.executable
-    python = settings.conf.get("spark.pyspark.python", own)
-    if "PYSPARK_PYTHON" in os.environ or python is None:
+    before = os.environ.get("PYSPARK_PYTHON")
+    # The file first, as with spark-submit: a variable of somebody's profile must not outweigh what is written there.
+    python = settings.conf.get("spark.pyspark.python") or before or own
+    if python is None:
         yield
         return
     os.environ["PYSPARK_PYTHON"] = python
     try:
         yield
     finally:
-        del os.environ["PYSPARK_PYTHON"]
+        if before is None:
+            del os.environ["PYSPARK_PYTHON"]
+        else:
+            os.environ["PYSPARK_PYTHON"] = before
 
 
 def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
@@ -122,7 +128,11 @@ def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
     conf = SparkConf(loadDefaults=False).setAll(list(_conf(settings).items()))
     gateway = started.gateway()
     with _python_of_tasks(settings), refusals(settings.master):
-        return SparkContext(conf=conf, gateway=gateway)
+        context = SparkContext(conf=conf, gateway=gateway)
+    # It would print that the JVM hung up on it, in every end that is not in good order: an interrupt, a kill.
+    if context._accumulatorServer is not None:
+        context._accumulatorServer.handle_error = lambda *_: None
+    return context
 
 
 def session_over(context: SparkContext) -> SparkSession:
@@ -154,8 +164,14 @@ def spare_pandas() -> None:
     functions.require_minimum_pandas_version = lambda: None  # type: ignore[attr-defined]
 
 
+def is_for_context_alone(key: str) -> bool:
+    """Return whether a setting is a secret that spark-submit itself does not need; those of Hadoop fetch packages."""
+    return re.search("(?i)secret|password|token", key) is not None and not key.startswith("spark.hadoop.")
+
+
 def submit(settings: Spark) -> SparkSession:
     """Start through pyspark's own launcher, which runs spark-submit."""
+    from pyspark import SparkConf, SparkContext  # Spark
     from pyspark.sql import SparkSession  # Spark
 
     spare_pandas()
@@ -165,13 +181,39 @@ def submit(settings: Spark) -> SparkSession:
     # spark-submit is a shell script that knows only JAVA_HOME and the PATH, not the wheel's Java.
     home = {} if "JAVA_HOME" in os.environ else {"JAVA_HOME": str(jvm.find_java().home)}
     os.environ.update(home)
+    # Its settings stand in its command line, which every user of this machine can read. The context gets all of them
+    # once its JVM is there.
+    told = [(key, value) for key, value in conf.items() if not is_for_context_alone(key)]
     try:
         with _python_of_tasks(settings), refusals(settings.master):
+            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(told))
             session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
     finally:
         for name in home:
             del os.environ[name]
     return session
+
+
+def refuse_silent_master(master: str) -> None:
+    """Raise where nobody listens at the addresses of a standalone master; Spark would try for a minute.
+
+    Raises:
+        SparkUnavailable
+    """
+    places = re.fullmatch(r"spark://(.+)", master)
+    reasons = []
+    for place in places[1].split(",") if places else ():
+        at = urlsplit(f"//{place}")
+        try:
+            socket.create_connection((at.hostname or "", at.port or 7077), CONNECT_TIMEOUT_SECONDS).close()
+            return
+        except (OSError, ValueError) as error:
+            reasons.append(f"{place}: {error}")
+    if reasons:
+        raise SparkUnavailable(
+            f"Spark's master (`spark: master: {master}`) does not answer: {'; '.join(reasons)}. Check host and port "
+            f"(form spark://host:7077), and that it runs; or remove `master` to run on this machine."
+        )
 
 
 def connect(settings: Spark) -> SparkSession:
@@ -210,14 +252,15 @@ def refusals(where: str) -> Iterator[None]:
         # A missing package is told by whoever knows which to install.
         raise
     except (Py4JError, PySparkException) as error:
-        reason = _first_line(error)
+        reason = first_line(error)
         raise SparkUnavailable(
             f"Spark at {where} did not start: {reason}. Check `spark: master` and `spark: conf`, "
             f"or set `spark: inline` to work without Spark."
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of what Spark says of an error, without a Java stack."""
     java: Any = getattr(error, "java_exception", None)
     # `toString` and not the message of py4j, which adds the whole Java stack.
     text = str(java.toString()) if java is not None else str(error)

@@ -25,6 +25,7 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
 from rivet_resources.read.executor import ROWS_DDL
+from rivet_resources.spark.cluster import with_variables
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.tables.buckets import (
     BUCKETS_DDL,
@@ -188,7 +189,8 @@ def mirror_job(
         # Nothing touches the base, as after a truncate with nothing behind it or a first copy alone: no key need be
         # read.
         kept = _survivors(session, choice) if layout.changes else _everything(session, places)
-        write = partial(_write, pickle.dumps(extract), runtime.task_attempts, places, derived.key[0])
+        bare = partial(_write, pickle.dumps(extract), runtime.task_attempts, places, derived.key[0])
+        write = with_variables(session, bare, extract, places)
         return kept.repartitionById(len(extract.chunks), "chunk").mapInArrow(write, ROWS_DDL)
 
     return job
@@ -241,7 +243,7 @@ def _all_rows(batches: Iterator[pa.RecordBatch], *, places: Sequence[RowAddress]
 def _survivors(session: SparkSession, choice: SurvivingRows) -> DataFrame:
     """Return which rows live, part by part; a part comes as many times as there are buckets."""
     parts = session.range(0, len(choice.places), 1, len(choice.places))
-    keys = parts.mapInArrow(partial(spread_keys, choice=choice), BUCKETS_DDL)
+    keys = parts.mapInArrow(with_variables(session, partial(spread_keys, choice=choice), choice.places), BUCKETS_DDL)
     met = keys.repartitionById(choice.buckets, "bucket")
     return met.mapInArrow(partial(decide, choice=choice), KEPT_DDL)
 

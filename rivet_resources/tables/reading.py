@@ -23,6 +23,7 @@ from rivet_resources.contracts.destination import Root
 from rivet_resources.contracts.extract import Window
 from rivet_resources.errors import ConfigError, ManifestUnreadable, WindowConflict
 from rivet_resources.spark.cells import spark_type, to_spark
+from rivet_resources.spark.cluster import with_variables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -173,7 +174,8 @@ def frame_of(spark: SparkSession, root: Root, manifests: Sequence[Manifest], sch
     # One partition for each part, which carries its number only: executors open the parts themselves, and no row passes
     # through the driver.
     parts = spark.range(0, len(paths), 1, len(paths))
-    return parts.mapInArrow(partial(_read, root=root, paths=paths, schema=schema), wanted)
+    read = with_variables(spark, partial(_read, root=root, paths=paths, schema=schema), root)
+    return parts.mapInArrow(read, wanted)
 
 
 def _is_native(manifest: Manifest, schema: pa.Schema) -> bool:
@@ -270,7 +272,7 @@ def survey(
     paths = [part.path for each in manifests for part in each.parts]
     if not paths:
         return EnvelopeSurvey()
-    look = partial(_look, root=root, paths=paths, newest=newest, key=tuple(key))
+    look = with_variables(spark, partial(_look, root=root, paths=paths, newest=newest, key=tuple(key)), root)
     rows = spark.range(0, len(paths), 1, len(paths)).mapInArrow(look, "seen string").collect()
     return sum((_parse_survey(row["seen"]) for row in rows), EnvelopeSurvey())
 

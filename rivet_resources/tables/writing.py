@@ -34,6 +34,7 @@ from rivet_resources.errors import RivetError
 from rivet_resources.read.executor import ROWS, ROWS_DDL, TaskAttempt, TaskFailed, outcome, rebuild, result_of
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.spark.cells import from_spark
+from rivet_resources.spark.cluster import with_variables
 from rivet_resources.spark.runtime import TASK_CONF, SparkRuntime
 from rivet_resources.tables.frames import LACKING
 from rivet_resources.tables.pieces import MOST_SUMS, Edge, Span, measures_of, piece_of, standing_parts
@@ -240,7 +241,8 @@ def rows_job(rows: DataFrame, runtime: SparkRuntime) -> Callable[[Extract], Data
     """Return the job that writes a frame; it has the columns by name, and LACKING where something was filled."""
 
     def job(extract: Extract) -> DataFrame:
-        write = partial(_write, pickle.dumps(extract), runtime.task_attempts)
+        packed = pickle.dumps(extract)
+        write = with_variables(rows.sparkSession, partial(_write, packed, runtime.task_attempts), extract)
         # Unlike `repartition` it moves no row.
         return rows.coalesce(len(extract.chunks)).mapInArrow(write, ROWS_DDL)
 

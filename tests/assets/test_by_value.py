@@ -20,6 +20,7 @@ from rivet_assets.config.load import RivetConfig, load_config
 from rivet_assets.dagster.checks.window_holes import windows_verdict
 from rivet_assets.dagster.sensors.values_sensor import values_sensors
 from rivet_assets.definitions import definitions_of
+from rivet_assets.launch.apply_plan import PlanStale, apply_plan
 from rivet_assets.launch.run_exports import Outcome, run_exports
 from rivet_assets.modes.partitions import partitions_of
 from rivet_assets.plan.planner import plan_exports
@@ -30,7 +31,7 @@ from rivet_assets.prove.validate import ValidationScope, validate_export
 from rivet_assets.run.admit.scope import state_of
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
-from rivet_resources.errors import SourceError
+from rivet_resources.errors import ConfigError, SourceError
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import Spark, SparkRuntime
 from tests.backfills import ORDERS, QUIET, launch
@@ -360,6 +361,43 @@ def test_query_whose_values_cannot_be_windows_is_refused(asked, query, message):
     """Before anything is published."""
     with pytest.raises(SourceError, match=message):
         asked.run(ASKED | {"query": query})
+
+
+def test_values_that_cannot_be_asked_for_stop_no_other_export(asked):
+    """The source of one is away; its sibling, of a source that is there, is exported all the same."""
+    config = asked.config(ASKED)
+    document = yaml.safe_load(config.file.read_text())
+    document["sources"] = {
+        "shop": document.pop("source"),
+        "away": {"type": "sqlite", "path": str(asked.folder / "no.db")},
+    }
+    (export,) = document["exports"]
+    sibling = {key: each for key, each in export.items() if key != "partition_by"}
+    document["exports"] = [export | {"source": "away"}, sibling | {"name": "sibling", "source": "shop"}]
+    config.file.write_text(yaml.safe_dump(document))
+    config = load_config(config.file)
+
+    away, sibling = run_exports(config)
+
+    assert ("failed", "RIVET_SOURCE_MISSING", 1) == (away.status, away.code, away.exit_code)
+    assert ("success", len(ROWS)) == (sibling.status, sibling.rows)
+    with pytest.raises(ConfigError, match="has no partition 'nowhere'"):
+        run_exports(asked.config(ASKED), names=["orders"], partitions=["nowhere"])
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_plan_of_a_value_that_went_does_not_hold(asked, force):
+    """There is no such window any more; nothing runs and nothing is noted as applied, by force neither."""
+    config = asked.config(ASKED)
+    artefact = plan_exports(config).artefact
+    asked.sql("UPDATE region SET code = 'ap' WHERE code = 'us'")
+
+    with pytest.raises(PlanStale, match="finds no value for region=us any more") as refused:
+        apply_plan(config, artefact, watch=lambda news: None, force=force)
+
+    assert 4 == refused.value.exit_code
+    with closing(state_of(config)) as state:
+        assert [] == state.audit_log()
 
 
 def test_sensor_keeps_the_partitions_that_the_query_finds(asked, instance):

@@ -16,6 +16,7 @@ from rivet_assets.dagster.sensors.retry_sensor import (
     MOST_LOOKS,
     RANGE_END,
     RANGE_START,
+    Missing,
     RetryCursor,
     retry_sensors,
     tick,
@@ -248,3 +249,25 @@ def test_windows_of_very_many_exports_are_looked_at_in_turn(tmp_path: Path) -> N
             looked.append(sum(at == now for at, _ in RetryCursor.read(cursor, now=now).told.values()))
 
     assert [MOST_LOOKS, MANY - MOST_LOOKS, 0, MOST_LOOKS] == looked
+
+
+@pytest.mark.parametrize("many", [1, MANY])
+def test_runs_are_read_once_however_many_exports_are_missing(
+    many: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a night without the source: asked for each export they took a tick of 300 beyond its minute, for ever."""
+    block = "{name: e%d, table: orders, schedule: '0 3 * * *', format: csv, destination: {type: local, path: lake}}"
+    exports = "\n".join(f"  - {block % number}" for number in range(many))
+    config = load_text(f"source: {{type: sqlite, path: shop.db}}\nexports:\n{exports}\n", file=tmp_path / "rivet.yaml")
+    (sensor,) = retry_sensors(config)
+    now, asked = 1_800_000_000.0, list[object]()
+    missing = {each.tag: Missing(now - 3600, now - 3000) for each in sensor.scheduled}
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        read = instance.get_run_records
+        monkeypatch.setattr(instance, "get_run_records", lambda *a, **k: asked.append(a) or read(*a, **k))
+        context = dg.build_sensor_context(instance=instance, cursor=RetryCursor(now - 60, missing).text())
+        requests = tick(sensor.scheduled, context, now=now).run_requests
+
+    assert many == len(requests or ())
+    assert 3 == len(asked)  # failed, unfinished, succeeded

@@ -1,6 +1,7 @@
-"""`python -m tests.bench.scale [--windows 10,100,1000,10000] [--chain]`: what one more commit costs beside so many.
+"""`python -m tests.bench.scale [--windows 10,100,1000,10000] [--chain] [--grow]`: what one commit costs beside many.
 
-Belongs here: CPU seconds and requests by how much is there already. Not here: throughput (`full.py`).
+Belongs here: CPU seconds and requests by how much is there already; with `--grow` CPU seconds and memory of one run by
+its rows and by its columns. Not here: throughput (`full.py`).
 
 The windows that are there are copies of one that a run committed, each with its own key and its row in the state store:
 made by hand, since 10,000 runs would take an hour, and since a run looks at names and manifests, not at parts. With
@@ -31,6 +32,7 @@ from rivet_resources.contracts.destination import Destination
 from rivet_resources.contracts.extract import Window
 from rivet_resources.destinations.local import Local
 from rivet_resources.destinations.s3 import S3
+from rivet_resources.fan_out import in_threads
 from tests.asked import kind_of
 from tests.bench.measuring import table
 from tests.fence import Fence
@@ -69,6 +71,15 @@ exports:
     format: parquet
     destination: {destination}
 """
+GROWN = """
+source: {{type: sqlite, path: {folder}/shop.db}}
+state: sqlite:///{folder}/state.db
+spark: inline
+exports:
+  - {{name: orders, table: orders, mode: full, format: parquet, destination: {{type: local, path: {folder}/lake}}}}
+"""
+ROWS, OF_COLUMNS = (0, 1_000_000, 2_000_000, 4_000_000), 10
+COLUMNS, OF_ROWS = (0, 10, 100, 1000), 5_000
 FIRST_ID = 1_000_000  # of a chain: names of windows sort as their numbers do, as those of times
 
 
@@ -87,7 +98,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", default="10,100,1000,10000")
     parser.add_argument("--folder", default="/var/tmp/rivet-bench/scale", help="everything is written here, and kept")
-    parser.add_argument("--chain", action="store_true", help="windows of an incremental export, on S3 alone")
+    parser.add_argument("--grow", action="store_true", help="one run by its rows and by its columns instead")
+    parser.add_argument("--chain", action="store_true", help="windows of an incremental export")
     arguments = parser.parse_args()
     beside = commit_to_chain if arguments.chain else commit_beside
     sizes = [int(each) for each in arguments.windows.split(",")]
@@ -99,8 +111,11 @@ def main() -> None:
         "PYTHONWARNINGS": "ignore",
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
+    if arguments.grow:
+        grow(Path(arguments.folder) / f"{datetime.now(UTC):%H%M%S}-grow")
+        return
     with moto_s3() as store, counting(store.endpoint) as (endpoint, seen):
-        for kind in ("s3",) if arguments.chain else ("local", "s3"):
+        for kind in ("local", "s3"):
             lines: list[tuple[object, ...]] = []
             for size in sizes:
                 folder = Path(arguments.folder) / f"{datetime.now(UTC):%H%M%S}-{kind}-{size}"
@@ -112,6 +127,41 @@ def main() -> None:
                 lines.append((f"{size:,}", round(cpu, 2), f"{ratio:.2f}", sum(requests.values()), told))
                 print(f"  {kind} {size}", file=sys.stderr)
             print(f"\n{kind}\n" + table(HEADER, lines))
+
+
+def grow(folder: Path) -> None:
+    """Print what full exports of a table cost by its rows, and by its columns; less the start over no rows."""
+    sizes = {
+        "rows": [(rows, OF_COLUMNS) for rows in ROWS],
+        "columns": [(OF_ROWS if columns else 0, columns or OF_COLUMNS) for columns in COLUMNS],
+    }
+    for what, tables in sizes.items():
+        lines, start, each = list[tuple[object, ...]](), 0.0, 0.0
+        for rows, columns in tables:
+            cpu, peak = exported(folder / f"{what}-{rows}-{columns}", rows=rows, columns=columns)
+            if not rows:
+                start = cpu
+            cells = rows * columns
+            each = each or (cpu - start) / max(cells, 1) if rows else 0.0
+            ratio = f"{(cpu - start) / cells / each:.2f}" if rows else "start"
+            lines.append((f"{rows:,}", f"{columns:,}", round(cpu, 2), ratio, round(peak)))
+        print(f"\n{what}\n" + table(("rows", "columns", "CPU s", "a cell, of the fewest", "peak MB"), lines))
+
+
+def exported(folder: Path, *, rows: int, columns: int) -> tuple[float, float]:
+    """Return the CPU seconds and the largest memory of a full export of a made-up table."""
+    folder.mkdir(parents=True)
+    (folder / "rivet.yaml").write_text(GROWN.format(folder=folder))
+    names = [f"c{number}" for number in range(1, columns)]
+    with sqlite3.connect(folder / "shop.db") as shop:
+        shop.execute(f"CREATE TABLE orders (id INTEGER PRIMARY KEY, {', '.join(f'{name} INTEGER' for name in names)})")
+        values = ", ".join(f"(n * 7919 + {number}) % 100003" for number in range(1, columns))
+        shop.execute(
+            f"WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT {rows}) "
+            f"INSERT INTO orders SELECT n, {values} FROM numbers WHERE {rows}"
+        )
+    best = [spent(folder, "run", "-q") for _ in range(RUNS)]
+    return statistics.median(cpu for cpu, _ in best), statistics.median(peak for _, peak in best)
 
 
 def local(folder: Path) -> Place:
@@ -153,13 +203,16 @@ def commit_to_chain(place: Place, folder: Path, *, windows: int) -> tuple[float,
     found = root.read(manifest_path(Window.after(str(FIRST_ID))))
     assert found is not None
     original = json.loads(found[0])
-    for number in range(1, windows - 1):
+
+    def put(number: int) -> None:
         low, high = str(FIRST_ID + number), str(FIRST_ID + number + 1)
         window = Window.after(low)
         run_id = f"orders_{FIRST:%Y%m%dT%H%M%S}.000_{number:06x}"
         made = {**original, "run_id": run_id, "window": window.key}
         made["cursor"] = {**original["cursor"], "low": low, "high": high}
         root.put(manifest_path(window), json.dumps(made, indent=2).encode())
+
+    in_threads(put, range(1, windows - 1), most=8)
     rivet(folder, "state", "rebuild", "-e", "orders")
     return measured(place, lambda number: add(windows + number))
 
@@ -180,7 +233,12 @@ def run(folder: Path, *, hour: int) -> float:
 
 
 def rivet(folder: Path, *arguments: str) -> float:
-    """Run a command beside the configuration; its CPU seconds.
+    """Run a command beside the configuration; its CPU seconds."""
+    return spent(folder, *arguments)[0]
+
+
+def spent(folder: Path, *arguments: str) -> tuple[float, float]:
+    """Run a command beside the configuration; its CPU seconds, and its largest memory in MB.
 
     Raises:
         RuntimeError: it failed; with the end of what it wrote.
@@ -193,7 +251,7 @@ def rivet(folder: Path, *arguments: str) -> float:
         child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {child.returncode}:\n{said[-3000:]}")
-    return used.ru_utime + used.ru_stime
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 def multiply(destination: Destination, state: Path, *, windows: int) -> None:

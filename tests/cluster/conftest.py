@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.place import ROWS, seen_by_hosts
 from tests.servers import postgres as servers
-from tests.servers.spark_cluster import DRIVER
+from tests.servers.spark_cluster import network
 
 
 @pytest.fixture
@@ -24,5 +24,5 @@ def ends(fresh_real_database: str, s3_server: servers.ObjectStore) -> Iterator[t
         seen_by_hosts(there.hostname or "", there.port or 5432) as database,
         seen_by_hosts(store.hostname or "", store.port or 80) as lake,
     ):
-        netloc = f"{there.netloc.rpartition('@')[0]}@{DRIVER}:{database}"
-        yield urlunsplit(there._replace(netloc=netloc)), f"http://{DRIVER}:{lake}"
+        netloc = f"{there.netloc.rpartition('@')[0]}@{network().driver}:{database}"
+        yield urlunsplit(there._replace(netloc=netloc)), f"http://{network().driver}:{lake}"

@@ -18,13 +18,13 @@ import yaml
 
 from rivet_resources.conformance.lines import Proxy
 from tests.processes import Process
-from tests.servers.spark_cluster import DRIVER, Cluster, unmakeable
+from tests.servers.spark_cluster import Cluster, network, unmakeable
 
 MARKS = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.faults,
-    pytest.mark.xdist_group("cluster"),  # one network of this name per machine
+    pytest.mark.xdist_group("cluster"),  # one network per process
     pytest.mark.skipif(bool(unmakeable()), reason=unmakeable() or "it can be made"),
 ]
 
@@ -35,7 +35,7 @@ KEYS = {"LAKE_KEY": "test", "LAKE_SECRET": "s3cr3t-of-the-lake", "SHOP_PASSWORD"
 @contextmanager
 def seen_by_hosts(host: str, port: int) -> Iterator[int]:
     """Serve what listens on this machine only at the address that the hosts reach; the port."""
-    proxy = Proxy(host, port, at=DRIVER)
+    proxy = Proxy(host, port, at=network().driver)
     proxy.up()
     try:
         yield proxy.front
@@ -66,17 +66,19 @@ class Place:
         Args:
             shared: the project and its state store, where another machine is to go on.
             prefix: of the lake; default: this folder's own.
+            export: keys in place of these, or beside them; None takes one away.
         """
         there = urlsplit(self.source)
         source = {"host": there.hostname, "port": there.port, "user": there.username, "database": there.path[1:]}
         block = {"name": "orders", "table": "orders", "format": "parquet", "mode": "chunked", "chunk_size": 2_000}
         keys = {"access_key_env": "LAKE_KEY", "secret_key_env": "LAKE_SECRET", "allow_insecure_endpoint": True}
         lake = {"type": "s3", "bucket": "lake", "prefix": prefix or self.folder.name, "region": "us-east-1"}
+        whole = {**block, "parallel": 4, "destination": {**lake, **keys, "endpoint": self.endpoint}}
         document = {
             **(shared or {}),
             "source": {"type": "postgres", **source, "password_env": password_env, "tls": {"mode": "disable"}},
             "spark": {"master": self.cluster.master, "conf": {**self.cluster.conf, **(conf or {})}},
-            "exports": [{**block, "parallel": 4, "destination": {**lake, **keys, "endpoint": self.endpoint}, **export}],
+            "exports": [{name: value for name, value in (whole | export).items() if value is not None}],
         }
         (self.folder / "rivet.yaml").write_text(yaml.safe_dump(document))
 

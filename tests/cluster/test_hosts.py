@@ -144,6 +144,23 @@ def test_python_that_is_not_there_is_named(place: Place) -> None:
 
 
 @pytest.mark.rare
+def test_python_of_another_version_is_named(place: Place) -> None:
+    """With its host, which Spark's own words do not have."""
+    (place.folder / "sitecustomize.py").write_text(
+        "import collections, sys\n"
+        "names = 'major minor micro releaselevel serial'\n"
+        "sys.version_info = collections.namedtuple('version_info', names)(3, 9, 0, 'final', 0)\n"
+    )
+    place.config(conf={"spark.executorEnv.PYTHONPATH": str(place.folder)})
+
+    code, told = place.rivet("run")
+
+    assert 1 == code
+    assert any(f"Spark's worker on {host.address}" in told for host in place.cluster.hosts), told
+    assert "runs Python 3.9, and this machine another" in told
+
+
+@pytest.mark.rare
 def test_python_without_the_packages_is_named(place: Place) -> None:
     """As where somebody forgot to install anything on the workers."""
     place.config(conf={"spark.pyspark.python": str(Path(sys.base_prefix) / "bin/python3")})

@@ -21,6 +21,7 @@ from click.shell_completion import BashComplete
 
 from rivet_assets.cli import main as cli
 from rivet_assets.config.load import load_config
+from rivet_assets.dagster.sensors import failure_sensor
 from rivet_assets.dagster.sensors.failure_sensor import NAME, NotifiedConfig, tell_failure
 from rivet_assets.definitions import definitions_of
 from rivet_assets.launch.prove_after_run import proved
@@ -312,6 +313,32 @@ def test_run_that_crashed_is_told_for_what_it_was_to_make(place: Place, hooks: t
     assert [("failure", "orders", "RIVET_RUN_STOPPED")] == [
         (body["event"], body["export"], body["code"]) for body in hooks[1].bodies
     ]
+
+
+def test_tick_that_waited_for_a_receiver_ends_with_the_run_that_it_told_of(
+    place: Place, hooks: tuple[Receiver, Receiver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster ends a tick after a minute and forgets it: who answered would be told of five runs again and again."""
+    monkeypatch.setattr(failure_sensor, "SLOW_SECONDS", 0.0)
+    place.configure(MISSING, notifications=TOLD)
+    definitions = definitions_of(load_config(place.folder / "rivet.yaml"))
+    job, repository = definitions.resolve_implicit_global_asset_job_def(), definitions.get_repository_def()
+    (sensor,) = [each for each in definitions.sensors or () if each.name == NAME]
+    told = []
+    with dg.DagsterInstance.ephemeral() as instance:
+
+        def tick(cursor: str | None) -> str | None:
+            context = dg.build_sensor_context(instance=instance, cursor=cursor, repository_def=repository)
+            return sensor.evaluate_tick(context).cursor
+
+        cursor = tick(None)
+        for _ in range(2):
+            job.execute_in_process(instance=instance, raise_on_error=False)
+        for _ in range(3):
+            cursor = tick(cursor)
+            told.append(len(hooks[1].raw))
+
+    assert [1, 2, 2] == told
 
 
 def test_files_share_one_sensor_and_need_it_only_for_failures(place: Place) -> None:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
+from rivet_assets.dagster.sensors.values_sensor import tick, values_sensors
 from rivet_assets.launch.run_exports import run_exports
 from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import Session
@@ -187,6 +189,30 @@ def test_exports_that_find_nothing_new_share_connections(lab: Lab, server: Serve
     planned = cost(blocks[0]) - readers
 
     assert cost(*blocks) <= planned + EXPORTS * readers
+
+
+def test_values_of_many_exports_are_asked_over_one_session(
+    lab: Lab, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sensor of a hundred exports of one database connects as that of one; who reads has one of its own."""
+    lab.create("region", {"code": "text"})
+    lab.insert("region", [{"code": "eu"}])
+    blocks = [
+        f"{{name: orders{number}, table: orders, partition_by: {{column: region, query: SELECT code FROM region}}}}"
+        for number in range(EXPORTS)
+    ]
+
+    def cost(*exports: str) -> int:
+        (sensor,) = values_sensors(lab.config(*exports))
+        before = asked(lab, server)
+        with dg.DagsterInstance.ephemeral() as instance:
+            found = tick(sensor.asked, instance)
+        assert len(exports) == len(found.dynamic_partitions_requests or ()), found.skip_reason
+        return asked(lab, server) - before - 1
+
+    one = cost(blocks[0])
+
+    assert cost(*blocks) <= one + (EXPORTS - 1) * 1
 
 
 def asked(lab: Lab, server: Server) -> int:

@@ -71,9 +71,10 @@ COMMITTING = (
     Fault(
         "fence_dropped_in_swap",
         "rivet_resources/commit/publish.py",
-        "        root.swap(manifest.path, manifest.content, expected=expected)\n",
+        "        return manifest, root.swap(manifest.path, manifest.content, expected=expected)\n",
         "        standing = root.read(manifest.path)\n"
-        "        root.swap(manifest.path, manifest.content, expected=standing[1] if standing else None)\n",
+        "        expected = standing[1] if standing else None\n"
+        "        return manifest, root.swap(manifest.path, manifest.content, expected=expected)\n",
         "the later of two runs silently overwrites the window of the first",
         ("tests/unit/commit/test_manifest.py::test_run_that_loses_after_its_parts_had_names_takes_them_back",),
     ),
@@ -517,9 +518,9 @@ ROWS = (
     ),
     Fault(
         "full_page_ends_the_chunk",
-        "rivet_resources/engines/shared/paging.py",
-        "        if page.table.num_rows < size.now:\n            return\n        passed",
-        "        if page.table.num_rows <= size.now:\n            return\n        passed",
+        "rivet_resources/engines/shared/key_walk.py",
+        "return rows < self.size.now",
+        "return rows <= self.size.now",
         "all rows behind the first page of a chunk are lost, and the run is green",
         ("tests/engines/sqlite/test_pages.py::test_pages_hold_every_row_once",),
     ),
@@ -532,10 +533,26 @@ ROWS = (
         ("tests/engines/sqlite/test_pages.py::test_pages_hold_every_row_once",),
     ),
     Fault(
+        "page_asked_ahead_may_be_of_another_instant",
+        "rivet_resources/engines/mysql/ahead.py",
+        "    reader.begins_ahead()\n",
+        "",
+        "a connection lost behind the first page is replaced, and one table is read at two instants",
+        ("tests/unit/engines/mysql/test_ahead.py::test_next_page_is_asked_for_while_one_is_in_hand",),
+    ),
+    Fault(
+        "page_asked_ahead_goes_on_when_nobody_wants_it",
+        "rivet_resources/engines/mysql/ahead.py",
+        "            _call_off(reader, ahead)\n",
+        "            pass\n",
+        "a cancelled export leaves a statement on the source",
+        ("tests/unit/engines/mysql/test_ahead.py::test_who_stops_ends_what_is_under_way",),
+    ),
+    Fault(
         "next_page_after_the_wrong_row",
-        "rivet_resources/engines/shared/paging.py",
-        "canonical(page.table.column(c.name)[-1])",
-        "canonical(page.table.column(c.name)[page.table.num_rows - 2])",
+        "rivet_resources/engines/shared/key_walk.py",
+        "canonical(table.column(column.name)[-1])",
+        "canonical(table.column(column.name)[table.num_rows - 2])",
         "the last row of each page is exported twice",
         ("tests/engines/sqlite/test_pages.py::test_pages_hold_every_row_once",),
     ),
@@ -1124,10 +1141,26 @@ CHANGES = (
     Fault(
         "chain_does_not_see_that_it_was_replaced",
         "rivet_resources/commit/supersede.py",
-        " and not root.list_after(NOT_OF_CHAIN, most=1):\n",
-        ":\n",
+        "    if any(path > NOT_OF_CHAIN for path in behind):\n",
+        "    if False:\n",
         "an increment is committed beside a full export of before, and rows show twice",
         ("tests/unit/commit/test_manifest.py::test_chain_that_is_known_by_its_last_window_sees_what_replaces_it",),
+    ),
+    Fault(
+        "chain_does_not_look_at_what_comes_before_it",
+        "rivet_resources/commit/supersede.py",
+        'return bool(found[0].is_alone) or not has_strangers("after", first_paths(root), root=root)',
+        "return True",
+        "an increment is committed beside windows of time that an older Rivet left there, and rows show twice",
+        ("tests/unit/commit/test_chains.py::test_windows_of_time_beside_a_chain_are_seen",),
+    ),
+    Fault(
+        "chain_that_was_joined_meanwhile_goes_on",
+        "rivet_resources/commit/supersede.py",
+        "    if found is None or not _begins_at(extract, found[0]):\n",
+        "    if False:\n",
+        "a run whose chain was joined while it read shows rows that the joined window has, too",
+        ("tests/unit/commit/test_chains.py::test_chain_that_was_joined_while_a_run_read_is_not_continued",),
     ),
     Fault(
         "slot_forgets_what_is_still_to_be_acknowledged",
@@ -1626,6 +1659,8 @@ SOURCES = (
 
 # --- destinations --------------------------------------------------------------------------------
 
+ROTTEN_ON_AZURE = "tests/engines/test_destinations.py::test_blob_on_azure_that_is_not_what_was_staged_is_refused"
+
 DESTINATIONS = (
     Fault(
         "swap_on_s3_is_unconditional",
@@ -1646,10 +1681,26 @@ DESTINATIONS = (
     Fault(
         "part_on_azure_is_published_without_its_marker",
         "rivet_resources/destinations/azure.py",
-        'if not container.get_blob_client(self._key(part.staged["marker"])).exists():\n            raise gone',
-        "if False:\n            raise gone",
+        'part.staged["marker"])).exists():\n            raise self._gone(part)\n',
+        'part.staged["marker"])).exists():\n            pass\n',
         "what a sweep or a refused gate discarded becomes visible",
-        ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[azure]",),
+        ("tests/engines/test_destinations.py::test_publishing_a_part_that_was_swept_fails[azure, in blocks]",),
+    ),
+    Fault(
+        "azure_is_not_told_the_md5_of_what_it_takes",
+        "rivet_resources/destinations/azure_small_parts.py",
+        "            source_content_md5=bytearray(base64.b64decode(part.md5)),\n",
+        "",
+        "a staged blob that rotted gets a part's name, and shows until its MD5 is looked at",
+        (f"{ROTTEN_ON_AZURE}[azure, by address]",),
+    ),
+    Fault(
+        "azure_sends_again_what_it_did_not_look_at",
+        "rivet_resources/destinations/azure_small_parts.py",
+        "    if _md5_of(content) != part.md5:\n",
+        "    if False:\n",
+        "a staged blob that rotted becomes a part",
+        (f"{ROTTEN_ON_AZURE}[azure]",),
     ),
     Fault(
         "swap_on_gcs_is_unconditional",
@@ -2184,6 +2235,46 @@ CLUSTERS = (
         ("tests/spark/test_stage.py::test_task_travels_by_reference",),
     ),
     Fault(
+        "host_with_old_packages_passes",
+        "rivet_resources/spark/cluster.py",
+        "        if not needed[name].contains(version, prereleases=True)\n",
+        "        if not version\n",
+        "a host with another pyarrow than the driver's writes files that nobody has tested",
+        ("tests/unit/spark/test_cluster.py::test_host_with_another_version_of_a_package_is_told",),
+    ),
+    Fault(
+        "fault_of_a_task_hides_its_host",
+        "rivet_resources/read/executor.py",
+        'away = described["host"] != socket.gethostname()',
+        "away = False",
+        "somebody looks for room on the driver's disk, where there is plenty",
+        ("tests/unit/read/test_executor.py::test_fault_of_another_machine_names_it",),
+    ),
+    Fault(
+        "statement_of_a_killed_task_goes_on",
+        "rivet_resources/engines/postgres/reader.py",
+        "NOTICE_MS = 5_000",
+        "NOTICE_MS = 0",
+        "a cancelled export leaves its query running at the source for hours",
+        ("tests/engines/postgres/test_pages.py::test_server_looks_whether_the_task_is_still_there[blocks]",),
+    ),
+    Fault(
+        "unwanted_jvm_stays",
+        "rivet_resources/spark/jvm.py",
+        "            self.process.kill()\n        shutil.rmtree(self.folder, ignore_errors=True)\n",
+        "            pass\n        shutil.rmtree(self.folder, ignore_errors=True)\n",
+        "each run that is refused early leaves 200 MB behind until the machine is full",
+        ("tests/spark/test_runtime.py::test_jvm_that_is_not_wanted_any_more_while_it_comes_up_ends[end]",),
+    ),
+    Fault(
+        "mirrors_are_lent_nothing",
+        "rivet_resources/spark/cluster.py",
+        "    return functools.partial(_having, act, lent) if lent else act\n",
+        "    return act\n",
+        "on an encrypted cluster an export works and its mirror does not",
+        ("tests/unit/spark/test_cluster.py::test_tables_of_changes_are_lent_what_exports_are",),
+    ),
+    Fault(
         "lent_variable_wins_over_the_hosts_own",
         "rivet_resources/secrets.py",
         "os.environ.get(name, _lent.get(name))",
@@ -2427,9 +2518,9 @@ CONNECTIONS = (
     ),
     Fault(
         "kept_connections_pass_by_the_cap",
-        "rivet_resources/engines/postgres/connect.py",
-        "kept_connections.are_kept() and not conn_params.is_capped and",
-        "kept_connections.are_kept() and",
+        "rivet_resources/engines/shared/kept_connections.py",
+        "if are_kept() and not conn_params.is_capped and",
+        "if are_kept() and",
         "a server gets more connections than `max_connections`",
         (f"{KEPT}::test_connection_is_closed_under_a_cap[postgres]",),
     ),
@@ -2464,7 +2555,8 @@ UPKEEP = (
     Fault(
         "older_store_goes_on_inside_a_joined_window",
         "rivet_resources/commit/supersede.py",
-        "    if isinstance(listed, FirstPaths) and listed.has_joined:\n        refuse_inside(extract, root=root)\n",
+        "    if before is not None or (isinstance(listed, FirstPaths) and listed.has_joined):\n"
+        "        refuse_inside(extract, root=root)\n",
         "",
         "a state store from a backup exports rows of a joined window a second time",
         (f"{DEATHS_OF_UPKEEP}::test_store_from_before_a_compaction_is_refused",),

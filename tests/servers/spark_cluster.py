@@ -4,11 +4,13 @@ Belongs here: making and ending it, what its hosts can see. Not here: what a run
 
 Each host has its own network address, host name, temporary folder and environment, and sees this repository as an empty
 folder: only the packages that a user would install on a worker are there (a bind mount of the virtual environment).
-Namespaces need root; without it the cluster cannot be made, and its tests are skipped with that reason.
+Namespaces need root; without it the cluster cannot be made, and its tests are skipped with that reason. Each process
+that makes clusters has a network of its own (`network`), so that two checkouts can be tested on one machine.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shlex
@@ -26,12 +28,54 @@ from pathlib import Path
 from rivet_resources.spark.jvm import find_java, spark_home
 
 ROOT = Path(__file__).parents[2]
-NETWORK, DRIVER = "10.77.0", "10.77.0.1"
-MASTER_PORT, MASTER_UI, DRIVER_PORT = 57077, 57080, 57081
-MASTER_URL = f"spark://{DRIVER}:{MASTER_PORT}"
+MASTER_PORT, MASTER_UI = 57077, 57080  # at an address of our own
 WORKER = "org.apache.spark.deploy.worker.Worker"
 MASTER = "org.apache.spark.deploy.master.Master"
 START_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class Network:
+    """The addresses and names of one process's cluster; its number is nobody else's while the process lives."""
+
+    number: int
+    lock: int  # a file's number; the kernel frees it when the process dies, however that dies
+
+    @property
+    def driver(self) -> str:
+        """Return the address of this machine that hosts reach."""
+        return self.address(1)
+
+    @property
+    def master(self) -> str:
+        """Return the URL for `spark: master`."""
+        return f"spark://{self.driver}:{MASTER_PORT}"
+
+    @property
+    def bridge(self) -> str:
+        """Return the name of the interface that joins the hosts."""
+        return f"rvt{self.number}br"
+
+    def address(self, last: int) -> str:
+        """Return one address of the network."""
+        return f"10.77.{self.number}.{last}"
+
+    def host(self, number: int) -> str:
+        """Return the name of a host."""
+        return f"rvt{self.number}w{number}"
+
+
+@functools.cache
+def network() -> Network:
+    """Return the network of this process, claimed at the first call."""
+    for number in range(1, 255):
+        lock = os.open(f"/run/lock/rivet-cluster-{number}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return Network(number, lock)
+        except BlockingIOError:
+            os.close(lock)
+    raise OSError("all 254 networks of clusters are in use on this machine")
 
 
 @functools.cache
@@ -81,7 +125,7 @@ class Host:
                 f"mount -t tmpfs none {ROOT}",
                 f"mount --bind {self.folder}/hosts /etc/hosts",  # where no name server knows these names
                 "cd /",
-                f"exec {worker} --host {self.address} --work-dir {self.folder}/work --webui-port 0 {MASTER_URL}",
+                f"exec {worker} --host {self.address} --work-dir {self.folder}/work --webui-port 0 {network().master}",
             ]
         )
         environment = {
@@ -129,7 +173,10 @@ class Cluster:
     @property
     def conf(self) -> dict[str, str]:
         """Return what `spark: conf` must say."""
-        conf = {"spark.driver.host": DRIVER, "spark.pyspark.python": self.python, "spark.executor.memory": "512m"}
+        conf = {
+            "spark.driver.host": network().driver, "spark.pyspark.python": self.python,
+            "spark.executor.memory": "512m",
+        }  # fmt: skip
         if self.secret:
             conf |= {"spark.authenticate": "true", "spark.authenticate.secret": self.secret}
             conf |= {"spark.network.crypto.enabled": "true"}
@@ -143,11 +190,11 @@ class Cluster:
     @property
     def master(self) -> str:
         """Return the URL for `spark: master`."""
-        return MASTER_URL
+        return network().master
 
     def workers(self) -> int:
         """Return how many workers the master knows alive."""
-        with urllib.request.urlopen(f"http://{DRIVER}:{MASTER_UI}/json/", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{network().driver}:{MASTER_UI}/json/", timeout=5) as answer:
             return answer.read().decode().count('"state" : "ALIVE"')
 
 
@@ -171,8 +218,8 @@ def spark_cluster(
         stack.enter_context(_bridge())
         stack.enter_context(_master(cluster))
         for number in range(hosts):
-            name = f"rvtw{number + 1}"
-            host = Host(name, f"{NETWORK}.{11 + number}", folder / name, environment or {}, cluster.options)
+            name = network().host(number + 1)
+            host = Host(name, network().address(11 + number), folder / name, environment or {}, cluster.options)
             stack.enter_context(_namespace(host))
             host.start()
             stack.callback(host.kill)
@@ -195,14 +242,15 @@ def _until(there: object) -> None:
 
 @contextmanager
 def _bridge() -> Iterator[None]:
-    subprocess.run(["ip", "link", "del", "rvtbr"], capture_output=True)
-    run("ip link add rvtbr type bridge")
+    bridge = network().bridge
+    subprocess.run(["ip", "link", "del", bridge], capture_output=True)  # of tests that were killed
+    run(f"ip link add {bridge} type bridge")
     try:
-        run(f"ip addr add {DRIVER}/24 dev rvtbr")
-        run("ip link set rvtbr up")
+        run(f"ip addr add {network().driver}/24 dev {bridge}")
+        run(f"ip link set {bridge} up")
         yield
     finally:
-        run("ip link del rvtbr")
+        run(f"ip link del {bridge}")
 
 
 @contextmanager
@@ -214,7 +262,7 @@ def _namespace(host: Host) -> Iterator[None]:
     run(f"ip netns add {host.name}")
     try:
         run(f"ip link add {near} type veth peer name {far}")
-        run(f"ip link set {near} master rvtbr")
+        run(f"ip link set {near} master {network().bridge}")
         run(f"ip link set {near} up")
         run(f"ip link set {far} netns {host.name}")
         for each in (f"addr add {host.address}/24 dev {far}", f"link set {far} up", "link set lo up"):
@@ -230,13 +278,13 @@ def _master(cluster: Cluster) -> Iterator[None]:
     folder = cluster.folder
     command = [
         str(find_java().executable), "-Xmx128m", *cluster.options, "-cp", f"{spark_home()}/jars/*", MASTER,
-        "--host", DRIVER, "--port", str(MASTER_PORT), "--webui-port", str(MASTER_UI),
+        "--host", network().driver, "--port", str(MASTER_PORT), "--webui-port", str(MASTER_UI),
     ]  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "master.log", "ab") as log:
         process = subprocess.Popen(
             command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-            env={**os.environ, "SPARK_LOCAL_IP": DRIVER, "SPARK_HOME": str(spark_home())},
+            env={**os.environ, "SPARK_LOCAL_IP": network().driver, "SPARK_HOME": str(spark_home())},
         )  # fmt: skip
     try:
         yield

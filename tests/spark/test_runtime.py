@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,17 @@ def test_jvm_that_ends_at_once_says_why(tmp_path: Path, monkeypatch: pytest.Monk
 
     started.end()
     assert "set JAVA_HOME to another Java" in str(caught.value)
+
+
+@pytest.mark.parametrize("leave", [jvm.Jvm.end, jvm.Jvm.forget])
+def test_jvm_that_is_not_wanted_any_more_while_it_comes_up_ends(leave: Callable[[jvm.Jvm], None]) -> None:
+    """It was begun beside the planning, which was refused; with nowhere to write its port it would stay for ever."""
+    started = jvm.start(jvm.Launch(jvm.find_java(), "64m", "full"), extra_env={})
+
+    leave(started)
+
+    assert started.process.wait(timeout=60)
+    assert not started.folder.exists()
 
 
 def test_jvm_and_its_tasks_stand_back_for_other_processes() -> None:
@@ -326,3 +338,25 @@ def test_wheel_java_runs_spark(tmp_path: Path) -> None:
     )
 
     assert "25 1" == told
+
+
+SUBMITTED = """
+    import psutil
+    from rivet_resources.contracts.settings import Spark
+    from rivet_resources.spark.runtime import SparkRuntime
+    conf = {"spark.submit.deployMode": "client", "spark.authenticate.secret": "s3cr3t-of-spark"}
+    runtime = SparkRuntime(Spark(master="local[1]", conf=conf))
+    known = runtime.context().getConf().get("spark.authenticate.secret")
+    lines = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    print(known, any("SparkSubmit" in line for line in lines), any("s3cr3t-of-spark" in line for line in lines))
+    runtime.stop()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.rare
+def test_secret_of_spark_is_in_no_command_line() -> None:
+    """Which every user of the machine can read; the context knows it all the same."""
+    done = processes.run("-c", SUBMITTED)
+
+    assert "s3cr3t-of-spark True False" == done.stdout.strip(), done.stderr

@@ -87,3 +87,19 @@ def test_no_more_than_so_many_run_at_once(many):
 
     assert many == sum(answers.values())
     assert most[0] <= module.ABREAST
+
+
+def test_silent_ones_do_not_use_up_the_time_of_whoever_asks():
+    """A tick of a sensor has a minute, however many logs it looks at."""
+    gate, asked = Gate(), []
+
+    def silent() -> None:
+        asked.append(threading.current_thread())
+        gate()
+
+    many = {f"silent {number}": silent for number in range(module.ABREAST * 3)}
+    answers = side_by_side(many, seconds=0.01, begun_within=0.01)
+    gate.open()
+
+    assert len(many) == sum(isinstance(each, NoAnswer) for each in answers.values())
+    assert module.ABREAST == len(asked)

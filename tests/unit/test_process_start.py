@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +58,39 @@ def test_garbage_is_collected_as_usual_when_the_work_begins() -> None:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+HEAPS = """
+import ctypes, sys, threading
+from rivet_resources.process_start import share_one_heap
+
+if sys.argv[1] == "shared":
+    share_one_heap()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = libc.malloc.restype = ctypes.c_void_p
+together = threading.Barrier(4)
+
+def take():
+    together.wait()
+    libc.malloc(5000)
+
+threads = [threading.Thread(target=take) for _ in range(4)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+file = ctypes.c_void_p(libc.fopen(sys.argv[2].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
+@pytest.mark.parametrize("whose", ["shared", "their own"])
+def test_threads_share_one_heap(whose: str, tmp_path: Path) -> None:
+    """As the C library tells itself, of a process of its own; without us each thread makes one."""
+    heaps = tmp_path / "heaps.xml"
+
+    subprocess.run([sys.executable, "-c", HEAPS, whose, str(heaps)], check=True)
+
+    assert (heaps.read_text().count("<heap nr=") == 1) == (whose == "shared")

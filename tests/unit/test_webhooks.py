@@ -6,12 +6,13 @@ import hashlib
 import hmac
 import json
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from rivet_resources import webhooks
-from rivet_resources.webhooks import Message, refused_address, send, send_all
+from rivet_resources.webhooks import Message, Unanswered, refused_address, send, send_all
 from tests.servers.mysql import make_certificates
 from tests.servers.receiver import STAYS_SILENT, receiver
 
@@ -147,3 +148,46 @@ def test_faults_never_repeat_an_address_or_a_key() -> None:
 
     assert ["webhook was not told: HTTP 500"] == told
     assert "hunter2" not in repr(sent) + "".join(told)
+
+
+def test_receiver_that_hangs_keeps_no_other_one_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty messages wait for one webhook at night; the one beside them that somebody sleeps by goes out."""
+    monkeypatch.setattr(webhooks, "AT_ONCE", 1)
+    paged, heard = threading.Event(), list[bool]()
+    hanging = Message("others (hangs)", "", BODY, by=lambda _: heard.append(paged.wait(3)))
+    pager = Message("others (pager)", "", BODY, by=lambda _: paged.set())
+
+    told = send_all([hanging, hanging, pager])
+
+    assert ([], [True, True]) == (told, heard)
+
+
+def test_what_was_told_as_not_sent_is_not_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that hung ends when it comes back: a code server has one for each message else."""
+    monkeypatch.setattr(webhooks, "AT_ONCE", 1)
+    monkeypatch.setattr(webhooks, "PATIENCE_SECONDS", 0.05)
+    gate, threads = threading.Event(), list[threading.Thread]()
+
+    def hangs(_: object) -> None:
+        threads.append(threading.current_thread())
+        gate.wait(30)
+
+    told = send_all([Message("others (hangs)", "", BODY, by=hangs)] * 3)
+    gate.set()
+    threads[0].join(30)
+
+    assert (3, 1) == (len(told), len(threads))
+
+
+def test_run_does_not_wait_twice_for_a_receiver_that_gave_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of exports that recover in one run would each wait for it."""
+    monkeypatch.setattr(webhooks, "TIMEOUT_SECONDS", 0.2)
+    unanswered = Unanswered()
+    with receiver(STAYS_SILENT) as silent, receiver() as server:
+        send_all([message(silent.url)], pause_seconds=0, unanswered=unanswered)
+        tried = len(silent.raw)
+        told = send_all([message(silent.url), message(server.url)], unanswered=unanswered)
+
+    assert ["webhook was not told: it gave no answer before, and this run does not ask it again"] == told
+    assert (tried, [BODY]) == (len(silent.raw), server.bodies)
+    assert silent.url not in repr(unanswered)

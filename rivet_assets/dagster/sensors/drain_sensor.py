@@ -121,7 +121,8 @@ def tick(watched: Sequence[Watched], context: dg.SensorEvaluationContext, *, now
     in_flight = _in_flight(watched, context.instance)
     # Side by side and with a limit: one source that accepts the connection and stays silent must not use up the minute
     # that all others share.
-    looks = side_by_side({each.tag: partial(_look, each) for each in watched}, seconds=LOOK_SECONDS)
+    asks = {each.tag: partial(_look, each) for each in watched}
+    looks = side_by_side(asks, seconds=LOOK_SECONDS, begun_within=LOOK_SECONDS)
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
     events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []

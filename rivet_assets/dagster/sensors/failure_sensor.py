@@ -20,12 +20,13 @@ from rivet_assets.dagster.build import asset_keys, step_names
 from rivet_assets.dagster.tell_success import RIVET_RUN, STARTED_BY, whereabouts
 from rivet_assets.dagster.translator import SpecOf
 from rivet_assets.notify.messages import Ended
-from rivet_assets.notify.notify import notify, wants
+from rivet_assets.notify.notify import notify_all, wants
 
 NAME = "rivet_failures"
 SENSOR_SECONDS = 30
 WILL_RETRY = "dagster/will_retry"
 MOST_TOLD = 50  # exports of one run
+SLOW_SECONDS = 5.0  # after which a tick tells of no further run
 # No step of ours failed: the process or its machine is gone.
 STOPPED = "RIVET_RUN_STOPPED"
 
@@ -68,9 +69,16 @@ class FailureSensor(dg.RunStatusSensorDefinition):
         """Return one sensor that tells for both."""
         return FailureSensor([*self.told, *other.told], self.suffix)
 
-    def _notify(self, context: dg.RunStatusSensorContext) -> None:
+    def _notify(self, context: dg.RunStatusSensorContext) -> dg.SkipReason | None:
+        began = time.monotonic()
         for line in tell_failure(self.told, context.dagster_run, context.instance):
             context.log.warning(line)
+        # A tick is shown five runs and has a minute; beyond it Dagster forgets that any was told, and those who did
+        # answer would hear of them again at each tick. What a sensor returns ends its tick, and is remembered.
+        took = time.monotonic() - began
+        if took <= SLOW_SECONDS:
+            return None
+        return dg.SkipReason(f"to tell of one run took {took:.0f} s; runs that failed since are told at the next tick")
 
 
 def failure_sensors(config: RivetConfig, *, spec_of: SpecOf | None = None, suffix: str = "") -> list[FailureSensor]:
@@ -90,10 +98,11 @@ def tell_failure(told: Sequence[NotifiedConfig], run: dg.DagsterRun, instance: d
     if run.tags.get(WILL_RETRY) == "true" or run.tags.get(STARTED_BY) == RIVET_RUN:
         return []
     lines: list[str] = []
+    ends: list[tuple[RivetConfig, list[Ended]]] = []
     for each in told:
         found = [*_endings(each, run, instance)][:MOST_TOLD]
-        ends = [replace(end, **asdict(whereabouts(each.key_of(end.export), run))) for end in found]
-        notify(each.config, ends, tell=lines.append)
+        ends.append((each.config, [replace(end, **asdict(whereabouts(each.key_of(end.export), run))) for end in found]))
+    notify_all(ends, tell=lines.append)
     return lines
 
 

@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -167,11 +167,12 @@ def tick(scheduled: Sequence[Scheduled], context: dg.SensorEvaluationContext, *,
     _read_failures(scheduled, instance, memory)
     requests: list[dg.RunRequest] = []
     reasons: list[str] = []
+    runs = _Runs(instance, since=min((entry.failed_at for entry in memory.missing.values()), default=now))
     for each in scheduled:
-        entry = _still(each, memory, instance)
+        entry = _still(each, memory, instance, runs)
         if entry is None:
             continue
-        reason = _not_now(each, entry, instance, now=now)
+        reason = _not_now(each, entry, runs, now=now)
         if reason:
             reasons.append(f"{each.export.name}: {reason}")
             continue
@@ -299,12 +300,32 @@ def _windows_of(each: Scheduled, tags: Mapping[str, str], instance: dg.DagsterIn
 # --- what is due ---------------------------------------------------------------------------------
 
 
-def _still(each: Scheduled, memory: RetryCursor, instance: dg.DagsterInstance) -> Missing | None:
+class _Runs:
+    """Runs that may be about what is missing, each list read once a tick: hundreds of exports ask for them at once."""
+
+    def __init__(self, instance: dg.DagsterInstance, *, since: float) -> None:
+        self.instance, self.since = instance, since
+
+    @cached_property
+    def unfinished(self) -> list[dg.DagsterRun]:
+        """Return queued and running runs, the newest."""
+        records = self.instance.get_run_records(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES), limit=RUNS_SEEN)
+        return [record.dagster_run for record in records]
+
+    @cached_property
+    def succeeded(self) -> list[dg.RunRecord]:
+        """Return runs that went well since the first failure, the newest."""
+        since = datetime.fromtimestamp(self.since, UTC)
+        filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.SUCCESS], updated_after=since)
+        return list(self.instance.get_run_records(filters, limit=RUNS_SEEN))
+
+
+def _still(each: Scheduled, memory: RetryCursor, instance: dg.DagsterInstance, runs: _Runs) -> Missing | None:
     """Return what is still missing of an export, and forget what is there by now."""
     entry = memory.missing.get(each.tag)
     if entry is None:
         return None
-    there = _there(each, entry, instance)
+    there = _there(each, entry, instance, runs)
     left = tuple(window for window in entry.windows if window not in there)
     if not left and (entry.windows or there):
         del memory.missing[each.tag]
@@ -313,7 +334,7 @@ def _still(each: Scheduled, memory: RetryCursor, instance: dg.DagsterInstance) -
     return memory.missing[each.tag]
 
 
-def _there(each: Scheduled, entry: Missing, instance: dg.DagsterInstance) -> set[str]:
+def _there(each: Scheduled, entry: Missing, instance: dg.DagsterInstance, runs: _Runs) -> set[str]:
     """Name the windows that are there since the first failed run began; `""` for a whole export.
 
     Those that were materialized, and those of runs that went well and had nothing to materialize.
@@ -329,9 +350,8 @@ def _there(each: Scheduled, entry: Missing, instance: dg.DagsterInstance) -> set
     there = {record.partition_key or "" for record in records}
     # Since the failure, not since the beginning: a run that went well before it says nothing of what failed later.
     since = datetime.fromtimestamp(entry.failed_at, UTC)
-    filters = dg.RunsFilter(statuses=[dg.DagsterRunStatus.SUCCESS], updated_after=since)
     trial = f"{LIMIT}.{key_part(each.export.name.replace('/', '.'))}"
-    for run in (record.dagster_run for record in instance.get_run_records(filters, limit=RUNS_SEEN)):
+    for run in (record.dagster_run for record in runs.succeeded if record.update_timestamp > since):
         # A run with a limit reads some rows and publishes none.
         if trial in run.tags:
             continue
@@ -340,11 +360,10 @@ def _there(each: Scheduled, entry: Missing, instance: dg.DagsterInstance) -> set
     return there
 
 
-def _not_now(each: Scheduled, entry: Missing, instance: dg.DagsterInstance, *, now: float) -> str:
+def _not_now(each: Scheduled, entry: Missing, runs: _Runs, *, now: float) -> str:
     """Return why nothing is asked for; '' when it is due."""
     wanted = set(each.keys)
-    for record in instance.get_run_records(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES), limit=RUNS_SEEN):
-        run = record.dagster_run
+    for run in runs.unfinished:
         if run.tags.get(ASKED_AGAIN) == each.tag or (run.asset_selection is not None and run.asset_selection & wanted):
             return f"a run is in flight: {run.run_id[:8]}"
     # A request may get lost between the sensor and the queue, so it is not waited for without end.

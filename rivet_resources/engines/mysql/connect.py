@@ -135,24 +135,18 @@ def borrow(conn_params: ConnectionParams) -> Connection[Any]:
     """
     import pymysql  # driver
 
-    kept = kept_connections.take(conn_params.key)
-    if kept is not None:
-        try:
-            pin(kept, conn_params)
-            return kept
-        except (pymysql.MySQLError, OSError):  # it died while it waited
-            kept_connections.close(kept)
-    return connect(conn_params)
+    return kept_connections.borrow(
+        conn_params,
+        wake=lambda kept: pin(kept, conn_params),
+        deaths=(pymysql.MySQLError, OSError),
+        connect=lambda: connect(conn_params),
+    )
 
 
 def hand_back(connection: Connection[Any], conn_params: ConnectionParams) -> None:
-    """End a session: its connection waits for the next one without anything of this one, or is closed."""
-    if not connection.open:
-        return
-    if kept_connections.are_kept() and not conn_params.is_capped and _is_cleaned(connection):
-        kept_connections.keep(conn_params.key, connection)
-    else:
-        kept_connections.close(connection)
+    """End a session; see `kept_connections.hand_back`."""
+    if connection.open:
+        kept_connections.hand_back(connection, conn_params, is_cleaned=_is_cleaned)
 
 
 def _is_cleaned(connection: Connection[Any]) -> bool:

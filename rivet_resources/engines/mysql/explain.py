@@ -21,7 +21,7 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import pages as mysql_pages
 from rivet_resources.engines.mysql.catalog import Catalog
 from rivet_resources.engines.mysql.connect import ConnectionParams
-from rivet_resources.engines.mysql.reader import Reader
+from rivet_resources.engines.mysql.reader import RawPage, Reader
 from rivet_resources.engines.shared.first_statement import first_statement, no_pause, tell
 
 Node = Mapping[str, Any]
@@ -35,7 +35,7 @@ SORTED = frozenset({"filesort", "read_sorted_file"})  # MariaDB; MySQL says `usi
 class Rehearsal(Reader):
     """The reader of a chunk that says what it would send."""
 
-    def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
+    def receive(self, statement: str, *, what: str, can_shrink: bool) -> RawPage | None:
         """Raise the statement of a page."""
         tell(statement)
 

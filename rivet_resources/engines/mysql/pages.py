@@ -8,14 +8,14 @@ Never OFFSET for rows, and never a buffered answer (`engine.md`, section 3).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.mysql import sql
+from rivet_resources.engines.mysql import ahead, sql
 from rivet_resources.engines.mysql.connect import ConnectionParams
 from rivet_resources.engines.mysql.reader import Reader
 from rivet_resources.engines.shared import paging
@@ -39,12 +39,12 @@ def read(
     return paging.read_pages(reader, ways(reader))
 
 
-def ways(reader: Reader) -> Iterator[Page]:
+def ways(reader: Reader) -> Generator[Page]:
     """Page a chunk in the way that it asks for."""
-    return paging.keyset(reader, sql) if reader.chunk.reader == "keyset" else _cursor(reader)
+    return ahead.keyset(reader) if reader.chunk.reader == "keyset" else _cursor(reader)
 
 
-def _cursor(reader: Reader) -> Iterator[Page]:
+def _cursor(reader: Reader) -> Generator[Page]:
     """Pages are bites of one answer, which dies with its connection: then the chunk starts over (SourceLost)."""
     chunk = reader.chunk
     # Without a unique key pieces would lose or repeat rows, so it is one statement, which the server holds open

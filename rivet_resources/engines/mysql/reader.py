@@ -6,13 +6,14 @@ Belongs here: the transaction a task reads in, retry of a page, the check of cel
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +32,7 @@ from rivet_resources.engines.mysql.wire.packets import RawRows
 from rivet_resources.engines.mysql.wire.stream import read_or_drop, read_whole, stream
 from rivet_resources.engines.shared.cells import Cells, flagged
 from rivet_resources.engines.shared.effort import Spent
+from rivet_resources.engines.shared.key_walk import last_key
 from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells, relation_name
 from rivet_resources.errors import RivetError, SourceLost, StatementTimeout
 
@@ -42,6 +44,23 @@ SCANNED = "SHOW SESSION STATUS LIKE 'Handler\\_read\\_%'"
 def items(columns: tuple[Column, ...]) -> list[str]:
     """Write the SELECT list: the columns, then the hidden flags."""
     return [column.select for column in columns] + [column.fact("flag") for column in flagged(columns)]
+
+
+class RawPage(NamedTuple):
+    """The bytes of one page, what they took, and how often they were asked for again."""
+
+    raw: RawRows
+    seconds: float
+    retries: int
+
+    @property
+    def statement_ms(self) -> float:
+        """Return what the statement took."""
+        return self.seconds * 1000
+
+
+class CalledOff(Exception):
+    """Nobody waits for this answer any more."""
 
 
 @dataclass
@@ -63,16 +82,29 @@ class Reader:
     _has_timed_out: bool = False
     _has_given: bool = False  # a page of this instant was handed out
     _is_in_answer: bool = False
+    _is_called_off: bool = False
     _spent: Spent = field(default_factory=Spent)
     _scanned_before: tuple[int, int] = (0, 0)  # at the connection's start, and what one look adds
     _cells: Cells = field(init=False)
+    _key_cells: Cells = field(init=False)
 
     def __post_init__(self) -> None:
         self._cells = Cells(self.columns, chunk=self.chunk.index, readers=READ, strict=frozenset(self.chunk.key))
         self.items = items(self.columns)
+        key = tuple(self.columns[self._place(name)] for name in self.chunk.key)
+        self._key_cells = Cells(key, chunk=self.chunk.index, readers=READ, strict=frozenset(self.chunk.key))
+
+    def _place(self, name: str) -> int:
+        """Return the place of a column; of a keyless chunk nobody asks."""
+        return next(place for place, column in enumerate(self.columns) if column.name == name)
 
     def ask(self, statement: str, *, what: str, can_shrink: bool) -> Page | None:
-        """Read one page, again on a fresh connection when the fault may pass; None when a smaller one must do.
+        """Read one page; as `receive`, decoded."""
+        answer = self.receive(statement, what=what, can_shrink=can_shrink)
+        return None if answer is None else self.page(answer)
+
+    def receive(self, statement: str, *, what: str, can_shrink: bool) -> RawPage | None:
+        """Read one page's bytes, again on a fresh connection when the fault may pass; None: a smaller one must do.
 
         A timeout asks for a smaller page once in a chunk: the same statement would run into it again.
         """
@@ -88,7 +120,33 @@ class Reader:
             self._has_timed_out = True
             self._after_refusal()
             return None
-        return None if raw is None else self._page(raw, seconds)
+        return None if raw is None else RawPage(raw, seconds, self._retries)
+
+    def last_key(self, answer: RawPage) -> list[str] | None:
+        """Return the key of the last row in canonical form, decoding no other one; None where only the page tells."""
+        raw = answer.raw
+        if not len(raw.starts) or any(column.fact("flag") for column in self.columns):
+            return None
+        batch = _batch(replace(raw, starts=raw.starts[-1:], ends=raw.ends[-1:]))
+        try:
+            table, _ = self._key_cells.decode([batch.select([self._place(name) for name in self.chunk.key])])
+        except RivetError:
+            # A key that does not fit: the page as a whole says of how many rows.
+            return None
+        return last_key(table, self._key_cells.columns)
+
+    def call_off(self) -> None:
+        """End what another thread receives; the reader is of no use afterwards but for closing it."""
+        self._is_called_off = True
+        connection = self._connection
+        if connection is not None and connection._sock is not None:
+            # Not closed: a thread that waits for bytes of a closed socket waits for ever.
+            with suppress(OSError):
+                connection._sock.shutdown(socket.SHUT_RDWR)
+
+    def begins_ahead(self) -> None:
+        """Take the page that was received last for handed out: from now on another instant would be another one."""
+        self._has_given = True
 
     def bites(self, statement: str, *, target_bytes: int) -> Iterator[Page]:
         """Read one long answer in pages of about `target_bytes`; each is whole rows, and the statement goes on behind.
@@ -102,7 +160,7 @@ class Reader:
         self._is_in_answer = True
         while (raw := self._next(answer, doing=doing)) is not None:
             seconds = time.perf_counter() - started
-            yield self._page(raw, seconds)
+            yield self.page(RawPage(raw, seconds, self._retries))
             started = time.perf_counter()
         self._is_in_answer = False
 
@@ -205,6 +263,8 @@ class Reader:
             self.close()
             return None, time.perf_counter() - started
         except Exception as error:
+            if self._is_called_off:
+                raise CalledOff from None
             raise self._fault(error, doing, time.perf_counter() - started) from None
 
     def _begin(self, statement: str, *, doing: str, target_bytes: int) -> Iterator[RawRows]:
@@ -224,17 +284,17 @@ class Reader:
         except Exception as error:
             raise self._fault(error, doing, 0.0) from None
 
-    def _page(self, raw: RawRows, seconds: float) -> Page:
-        batch = (binary if raw.is_binary else rows).batch(raw)
-        table, special = self._cells.decode([_with_flags(batch, len(self.columns))])
+    def page(self, answer: RawPage) -> Page:
+        """Make a page of its bytes."""
+        table, special = self._cells.decode([_with_flags(_batch(answer.raw), len(self.columns))])
         check_cells(table, self.pace.max_value_mb, relation=self.name)
         self._has_given = True
-        self._spent.statement(seconds * 1000)
+        self._spent.statement(answer.statement_ms)
         return Page(
             table=table,
             special=special,
-            statement_ms=seconds * 1000,
-            retries=self._retries,
+            statement_ms=answer.statement_ms,
+            retries=answer.retries,
             refused=self._cells.refused,
         )
 
@@ -263,7 +323,10 @@ class Reader:
 
         Raises:
             SourceLost, SourceAuth, SourceError
+            CalledOff
         """
+        if self._is_called_off:
+            raise CalledOff
         if self._connection is None and self.place is not None:
             joined = partial(self._spent.connected, in_transaction=True)
             self._connection = aligned.held(self.conn_params, self.place, on_join=joined)
@@ -285,6 +348,9 @@ class Reader:
             with suppress(Exception):
                 first, second = _rows_scanned(connection), _rows_scanned(connection)
                 self._scanned_before = (second, second - first)
+            if self._is_called_off:  # meanwhile, and nobody waits for it
+                connection._force_close()
+                raise CalledOff
             self._connection = connection
         return self._connection
 
@@ -292,6 +358,11 @@ class Reader:
 def _rows_scanned(connection: Any) -> int:
     """Add up the session's counters of rows read."""
     return sum(int(value or 0) for _, value in rows_of(connection, SCANNED))
+
+
+def _batch(raw: RawRows) -> pa.RecordBatch:
+    """Decode rows of either protocol."""
+    return (binary if raw.is_binary else rows).batch(raw)
 
 
 def _with_flags(batch: pa.RecordBatch, columns: int) -> pa.RecordBatch:

@@ -104,22 +104,18 @@ def borrow(conn_params: ConnectionParams) -> psycopg.Connection[Any]:
     """
     import psycopg  # driver
 
-    kept = kept_connections.take(conn_params.key)
-    if kept is not None:
-        try:
-            kept.execute("SELECT set_config('application_name', %s, false)", [conn_params.parameters[APPLICATION]])
-            return kept  # type: ignore[no-any-return]
-        except psycopg.Error:  # it died while it waited
-            kept_connections.close(kept)
-    return connect(conn_params)
+    name = "SELECT set_config('application_name', %s, false)"
+    return kept_connections.borrow(
+        conn_params,
+        wake=lambda kept: kept.execute(name, [conn_params.parameters[APPLICATION]]),
+        deaths=(psycopg.Error,),
+        connect=lambda: connect(conn_params),
+    )
 
 
 def hand_back(connection: psycopg.Connection[Any], conn_params: ConnectionParams) -> None:
-    """End a session: its connection waits for the next one without anything of this one, or is closed."""
-    if kept_connections.are_kept() and not conn_params.is_capped and _is_cleaned(connection):
-        kept_connections.keep(conn_params.key, connection)
-    else:
-        connection.close()
+    """End a session; see `kept_connections.hand_back`."""
+    kept_connections.hand_back(connection, conn_params, is_cleaned=_is_cleaned)
 
 
 def _is_cleaned(connection: psycopg.Connection[Any]) -> bool:

@@ -106,6 +106,8 @@ def clean(text: object, *, secrets: Sequence[str] = ()) -> str:
     # Asked with and without TLS (`sslmode=prefer`), a server refuses twice in the same words.
     words = re.sub(r"^(.+)\nconnection to server [^\n]* (?:ERROR|FATAL):\s+\1\s*$", r"\1", words)
     words = re.sub(r"\s*SQLSTATE: \w+$", "", words.strip())
+    # libpq's guess at why nobody listens; ours says where to look.
+    words = re.sub(r"\n\s*Is the server running [^?]*\?", "", words)
     # These texts quote the value that did not fit.
     words = re.sub(r"(?i)(invalid input \S+[^\"]*|out of range[^\"]*|syntax for [^\"]*)\"[^\"]*\"", r"\1…", words)
     words = re.sub(r"(?i)\bpassword\s*=\s*\S+", "password=…", words)

@@ -8,7 +8,7 @@ The throttle sleeps between statements, because the server's timeout counts our 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 
 from rivet_resources import retry
@@ -21,6 +21,7 @@ from rivet_resources.engines.postgres import sql
 from rivet_resources.engines.postgres.connect import ConnectionParams
 from rivet_resources.engines.postgres.reader import Reader
 from rivet_resources.engines.shared import paging
+from rivet_resources.engines.shared.key_walk import keyset
 from rivet_resources.errors import SourceLost
 
 # A page starts small, since nobody knows how much is in TOAST.
@@ -46,7 +47,7 @@ def read(
 # --- three readers -------------------------------------------------------------------------------
 
 
-def _blocks(reader: Reader) -> Iterator[Page]:
+def _blocks(reader: Reader) -> Generator[Page]:
     """Pages are ranges of heap blocks, all under one snapshot: an UPDATE would move rows between pages."""
     chunk, pace = reader.chunk, reader.pace
     size = paging.Size(now=FIRST_BLOCKS, most=MOST_BLOCKS, rows=paging.rows_limit(pace, reader.columns), pace=pace)
@@ -64,7 +65,7 @@ def _blocks(reader: Reader) -> Iterator[Page]:
         yield page
         # Behind the last page nobody waits for one.
         share = reader.wait(page.table.num_rows) if low < end else None
-        size = size.after(asked, page, share=share)
+        size = size.after(asked, paging.measured(page), share=share)
 
 
 def _block_range(reader: Reader, low: int, high: int) -> str:
@@ -72,7 +73,7 @@ def _block_range(reader: Reader, low: int, high: int) -> str:
     return sql.select(reader.items, relation=reader.chunk.relation, where=where)
 
 
-def _cursor(reader: Reader) -> Iterator[Page]:
+def _cursor(reader: Reader) -> Generator[Page]:
     """Pages are FETCHes of one cursor, which dies with its connection: then the chunk starts over (SourceLost)."""
     chunk, pace = reader.chunk, reader.pace
     query = sql.select(reader.items, relation=chunk.relation, where=[chunk.where], order_by=chunk.order_by)
@@ -85,9 +86,9 @@ def _cursor(reader: Reader) -> Iterator[Page]:
     yield from paging.fetches(reader, lambda rows: reader.fetch(f"FETCH {rows} FROM rivet"))
 
 
-def _keyset(reader: Reader) -> Iterator[Page]:
+def _keyset(reader: Reader) -> Generator[Page]:
     """Pages are `key > last ORDER BY key LIMIT n`."""
-    return paging.keyset(reader, sql)
+    return keyset(reader, sql)
 
 
-WAYS: Mapping[str, Callable[[Reader], Iterator[Page]]] = {"blocks": _blocks, "cursor": _cursor, "keyset": _keyset}
+WAYS: Mapping[str, Callable[[Reader], Generator[Page]]] = {"blocks": _blocks, "cursor": _cursor, "keyset": _keyset}

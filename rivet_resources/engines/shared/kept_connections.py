@@ -1,7 +1,7 @@
 """Connections that wait, cleaned, for the next session of a command that runs many exports.
 
-Belongs here: while they are kept, and whose they are. Not here: how one is opened, cleaned and found alive (each
-engine's `connect.py`).
+Belongs here: while they are kept, whose they are, and which are worth it. Not here: how one is opened, woken and
+cleaned (each engine's `connect.py`).
 
 A round of a thousand exports, one after another, so connects once and not two thousand times: each connection costs a
 PostgreSQL a process, and us 3 ms. What has a cap (`max_connections`) is not kept, since a connection that waits here
@@ -14,9 +14,9 @@ import hashlib
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 
 class Closable(Protocol):
@@ -26,6 +26,19 @@ class Closable(Protocol):
         """End it."""
 
 
+class Keyed(Protocol):
+    """What a connection is made of, as far as keeping it needs that."""
+
+    @property
+    def key(self) -> str:
+        """Return the same text for connections that may stand for one another (`key_of`)."""
+
+    @property
+    def is_capped(self) -> bool:
+        """Return whether the source's connections are counted."""
+
+
+C = TypeVar("C", bound=Closable)
 _lock = threading.Lock()
 _kept: defaultdict[str, list[Closable]] = defaultdict(list)
 _blocks: list[int] = []  # process ids of the blocks that are open: a forked process uses none of its parent's
@@ -53,18 +66,43 @@ def are_kept() -> bool:
     return os.getpid() in _blocks
 
 
-def take(key: str) -> Any | None:
-    """Return a connection that somebody with the same key kept; it may be dead by now. None: there is none."""
+def borrow(
+    conn_params: Keyed,
+    *,
+    wake: Callable[[C], object],
+    deaths: tuple[type[Exception], ...],
+    connect: Callable[[], C],
+) -> C:
+    """Return a connection that an earlier session of this command left behind, made as new by `wake`; else a new one.
+
+    Args:
+        deaths: what `wake` raises where the connection died while it waited.
+    """
     with _lock:
-        return _kept[key].pop() if are_kept() and _kept.get(key) else None
+        waiting = _kept.get(conn_params.key) if are_kept() else None
+        kept: Any = waiting.pop() if waiting else None
+    if kept is not None:
+        try:
+            wake(kept)
+        except deaths:
+            close(kept)
+        else:
+            return kept  # type: ignore[no-any-return]
+    return connect()
 
 
-def keep(key: str, connection: Closable) -> None:
-    """Keep a connection that carries nothing of its session any more; outside a block it is closed."""
-    with _lock:
-        if are_kept():
-            _kept[key].append(connection)
-            return
+def hand_back(connection: C, conn_params: Keyed, *, is_cleaned: Callable[[C], bool]) -> None:
+    """End a session: its connection waits for the next one without anything of this one, or is closed.
+
+    Args:
+        is_cleaned: takes away what the session left in it; False where it is not worth keeping.
+    """
+    if are_kept() and not conn_params.is_capped and is_cleaned(connection):
+        with _lock:
+            # Asked again: the block may have ended meanwhile.
+            if are_kept():
+                _kept[conn_params.key].append(connection)
+                return
     close(connection)
 
 

@@ -1,26 +1,26 @@
-"""Pages, whatever the engine: how large the next one may be, and walking along a key.
+"""Pages, whatever the engine: how large the next one may be.
 
-Belongs here: the loop over a chunk's pages, sizes that adapt to bytes and seconds, paging by key and by fetches, the
-largest cell. Not here: connections and their faults (`engines/*/reader.py`), SQL of one engine (`engines/*/sql.py`).
+Belongs here: the loop over a chunk's pages, sizes that adapt to bytes and seconds, paging by fetches, the largest cell.
+Not here: paging along a key (`key_walk.py`), connections and their faults (`engines/*/reader.py`), SQL of one engine
+(`engines/*/sql.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rivet_resources.canonical import canonical
-from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
-from rivet_resources.errors import SourceError, ValueDoesNotFit
+from rivet_resources.errors import ValueDoesNotFit
 
 MIB = 1024 * 1024
 # `engine.md`, section 2: 8-32 MiB of Arrow, a tenth of the timeout, and no statement of a quarter second.
@@ -62,19 +62,21 @@ def relation_name(chunk: Chunk, columns: tuple[Column, ...]) -> str:
     return next((c.fact("relation") for c in columns if c.fact("relation")), chunk.relation)
 
 
-def read_pages(reader: PageReader, pages: Iterator[Page]) -> Generator[Page, None, Effort]:
+def read_pages(reader: PageReader, pages: Generator[Page]) -> Generator[Page, None, Effort]:
     """Yield the pages that have rows, and close the reader at the end; see `Source.pages`.
 
     Pages without rows are not shown, but their time is: it goes to the next one that is.
     """
     longest = 0.0
     try:
-        for page in pages:
-            longest = max(longest, page.statement_ms)
-            # An empty page in the middle is no end of a chunk, as a range of blocks may hold only dead rows.
-            if page.table.num_rows:
-                yield replace(page, statement_ms=longest)
-                longest = 0.0
+        # Closed first: what is being asked ahead (mysql/ahead.py) ends before its connection does.
+        with closing(pages):
+            for page in pages:
+                longest = max(longest, page.statement_ms)
+                # An empty page in the middle is no end of a chunk, as a range of blocks may hold only dead rows.
+                if page.table.num_rows:
+                    yield replace(page, statement_ms=longest)
+                    longest = 0.0
         return reader.effort()
     finally:
         # By the reader in every case, also when the caller leaves the loop: the generator's end is where the
@@ -82,7 +84,7 @@ def read_pages(reader: PageReader, pages: Iterator[Page]) -> Generator[Page, Non
         reader.close()
 
 
-def fetches(reader: PageReader, fetch: Callable[[int], Page], *, first: int | None = None) -> Iterator[Page]:
+def fetches(reader: PageReader, fetch: Callable[[int], Page], *, first: int | None = None) -> Generator[Page]:
     """Page an open statement: fetch by fetch, each as large as the one before it allows.
 
     Args:
@@ -95,47 +97,24 @@ def fetches(reader: PageReader, fetch: Callable[[int], Page], *, first: int | No
         yield page
         if page.table.num_rows < size.now:
             return
-        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
-
-
-def keyset(reader: PageReader, dialect: Dialect) -> Iterator[Page]:
-    """Walk a chunk by `key > last … ORDER BY key LIMIT n`; each page stands alone."""
-    chunk = reader.chunk
-    rows = rows_limit(reader.pace, reader.columns) or reader.pace.batch_size
-    size = Size(now=min(FIRST_ROWS, rows), most=rows, rows=None, pace=reader.pace)
-    key = [dialect.quote(name) for name in chunk.key]
-    columns = [next(c for c in reader.columns if c.name == name) for name in chunk.key]
-    after, last = "", list[str]()
-    while True:
-        statement = dialect.select(
-            reader.items, relation=chunk.relation, where=[chunk.where, after], order_by=key, limit=size.now
-        )
-        page = reader.ask(statement, what="the next rows by key", can_shrink=size.now > 1)
-        if page is None:
-            # A quarter, as the page was far too large or too slow: halving would cost the source several more
-            # tries.
-            size = replace(size, now=max(1, size.now // 4))
-            continue
-        yield page
-        # A page that is not full is the last; one more question would only confirm it.
-        if page.table.num_rows < size.now:
-            return
-        passed, last = last, [canonical(page.table.column(c.name)[-1]) for c in columns]
-        # Without this a server that orders a key otherwise than it compares
-        # it (char(n) cast to one letter did) sends the same page for ever.
-        if last == passed:
-            raise SourceError(
-                f"A page of {chunk.relation} by {', '.join(chunk.key)} ended where the one before it did, so the "
-                f"server does not compare this key as it orders it. Nothing was published; choose another key."
-            )
-        # The bound goes back as it came, and the database alone compares it (`engine.md`, section 5): an order of
-        # ours over texts could be another one.
-        bounds = [dialect.literal(text, column) for text, column in zip(last, columns, strict=True)]
-        after = dialect.after_key(key, bounds)
-        size = size.after(size.now, page, share=reader.wait(page.table.num_rows))
+        size = size.after(size.now, measured(page), share=reader.wait(page.table.num_rows))
 
 
 # --- the size of pages ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is known of a page that was read."""
+
+    rows: int
+    nbytes: int  # in Arrow
+    statement_ms: float
+
+
+def measured(page: Page) -> Measured:
+    """Measure a page."""
+    return Measured(page.table.num_rows, page.table.nbytes, page.statement_ms)
 
 
 @dataclass(frozen=True)
@@ -159,7 +138,7 @@ class Size:
         memory = self.pace.batch_size_memory_mb
         return min(TARGET_BYTES, memory * MIB) if memory else TARGET_BYTES
 
-    def after(self, asked: int, page: Page, *, share: float | None = None) -> Size:
+    def after(self, asked: int, page: Measured, *, share: float | None = None) -> Size:
         """Adapt to a page that asked for `asked`: towards the target of bytes, down when it took too long.
 
         Args:
@@ -168,24 +147,24 @@ class Size:
         if share is not None and share < 1:
             return self._lessen(asked, page, share)
         factor = min(
-            self.target_bytes / max(page.table.nbytes, 1),
+            self.target_bytes / max(page.nbytes, 1),
             # Half of what is allowed, as the next page may be slower than this one.
             self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
         )
         if self.rows is not None:
-            factor = min(factor, self.rows / max(page.table.num_rows, 1))
+            factor = min(factor, self.rows / max(page.rows, 1))
         # Near enough: sizes that change with every page would follow noise.
         if 0.8 < factor < 2 and self.rows is None:
             return self
         wanted = int(asked * min(factor, GROWTH))
         return replace(self, now=max(1, min(wanted, self.most)))
 
-    def _lessen(self, asked: int, page: Page, share: float) -> Size:
+    def _lessen(self, asked: int, page: Measured, share: float) -> Size:
         """Adapt to a share of the limits; a page of its usual size is cut at once, and nothing grows past the share."""
         factor = min(
-            self.target_bytes / max(page.table.nbytes, 1),
+            self.target_bytes / max(page.nbytes, 1),
             self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
-            self.rows / max(page.table.num_rows, 1) if self.rows is not None else GROWTH,
+            self.rows / max(page.rows, 1) if self.rows is not None else GROWTH,
         )
         # No tolerance here, unlike in `after`: what the governor asks for is meant for the very next page.
         wanted = int(asked * min(factor * share, GROWTH))

@@ -9,7 +9,7 @@ it is the way of every chunk but those that a key must page.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.relation import Chunk
@@ -17,6 +17,7 @@ from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared import paging
+from rivet_resources.engines.shared.key_walk import keyset
 from rivet_resources.engines.sqlite import sql
 from rivet_resources.engines.sqlite.connect import ConnectionParams
 from rivet_resources.engines.sqlite.reader import Reader
@@ -33,16 +34,12 @@ def read(
     return paging.read_pages(reader, ways(reader))
 
 
-def ways(reader: Reader) -> Iterator[Page]:
+def ways(reader: Reader) -> Generator[Page]:
     """Page a chunk in the way that it asks for."""
-    return (
-        paging.keyset(reader, sql.CollatedDialect(reader.columns))
-        if reader.chunk.reader == "keyset"
-        else _cursor(reader)
-    )
+    return keyset(reader, sql.CollatedDialect(reader.columns)) if reader.chunk.reader == "keyset" else _cursor(reader)
 
 
-def _cursor(reader: Reader) -> Iterator[Page]:
+def _cursor(reader: Reader) -> Generator[Page]:
     """Pages are fetches of one open statement."""
     chunk = reader.chunk
     cursor = reader.stream(

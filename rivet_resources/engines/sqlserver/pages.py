@@ -6,7 +6,7 @@ faults (reader.py), SQL text (sql.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 from rivet_resources.contracts.evidence import Effort
 from rivet_resources.contracts.relation import Chunk
@@ -14,6 +14,7 @@ from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared import paging
+from rivet_resources.engines.shared.key_walk import keyset
 from rivet_resources.engines.sqlserver import sql
 from rivet_resources.engines.sqlserver.connect import ConnectionParams
 from rivet_resources.engines.sqlserver.reader import Reader
@@ -27,12 +28,12 @@ def read(
     return paging.read_pages(reader, WAYS[chunk.reader](reader))
 
 
-def _keyset(reader: Reader) -> Iterator[Page]:
+def _keyset(reader: Reader) -> Generator[Page]:
     """Pages are `TOP (n) … key > last ORDER BY key`; each stands alone, so any can be asked again."""
-    return paging.keyset(reader, sql)
+    return keyset(reader, sql)
 
 
-def _cursor(reader: Reader) -> Iterator[Page]:
+def _cursor(reader: Reader) -> Generator[Page]:
     """Pages are bites of one stream, which dies with its connection: then the chunk starts over (SourceLost)."""
     chunk = reader.chunk
     # Without a key pieces would lose or repeat rows, so it is one statement.
@@ -40,4 +41,4 @@ def _cursor(reader: Reader) -> Iterator[Page]:
     yield from paging.fetches(reader, reader.bite)
 
 
-WAYS: Mapping[str, Callable[[Reader], Iterator[Page]]] = {"keyset": _keyset, "cursor": _cursor}
+WAYS: Mapping[str, Callable[[Reader], Generator[Page]]] = {"keyset": _keyset, "cursor": _cursor}

@@ -185,6 +185,20 @@ def test_pooler_that_refuses_startup_options_is_pinned_inside_the_transaction(
 # --- faults --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("reader", ["blocks", "keyset", "cursor"])
+def test_server_looks_whether_the_task_is_still_there(fresh_database: str, reader: str) -> None:
+    """While it works on a statement: one that nobody waits for any more ends within ten seconds."""
+    make(fresh_database, 3)
+
+    with session(fresh_database) as planning:
+        relation = describe(planning)
+        chunk = chunk_for(reader, relation)
+        looking = Chunk(**{**vars(chunk), "where": "current_setting('client_connection_check_interval') = '5s'"})
+        table = whole(relation, pages(fresh_database, relation, looking, snapshot=planning.snapshot))
+
+    assert 3 == table.num_rows
+
+
 READING = """
 SELECT pid FROM pg_stat_activity
 WHERE application_name = 'rivet:test' AND state = 'active' AND query ~ 'pg_sleep|FETCH'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,14 @@ def test_written_secret_travels_over_encrypted_lines_only() -> None:
     loaded(source=f"{SERVER}, password_env: SHOP_PASSWORD")
 
 
+def test_settings_of_a_client_encrypt_nothing() -> None:
+    """A Connect server speaks to its client and its workers as it was started to."""
+    with pytest.raises(ConfigError, match=r"source\.password would travel") as refused:
+        loaded(source=f"{SERVER}, password: hunter2", spark=f"remote: 'sc://h:15002', conf: {{{AUTH}}}")
+
+    assert "spark.authenticate" not in str(refused.value)
+
+
 def test_unused_key_changes_no_digest() -> None:
     """Whoever does not use `shared_path` keeps the fingerprints of before."""
     config = load_text(
@@ -66,12 +75,18 @@ def test_unused_key_changes_no_digest() -> None:
     assert "shared_path" not in config.exports[0].destination.model_dump_json()
 
 
-def test_written_key_of_a_mask_is_a_secret_too() -> None:
+@pytest.mark.parametrize(
+    ("step", "key"),
+    [
+        ("transforms: [{type: mask, fields: [note], method: hash, key: hunter2-hunter2-hunter2}]", "transforms.0.key"),
+        ("mask_tags: {pii: {method: hash, key: hunter2-hunter2-hunter2}}", "mask_tags.pii.key"),
+    ],
+)
+def test_written_key_of_a_mask_is_a_secret_too(step: str, key: str) -> None:
     """It travels with each task, as the source does."""
-    step = "transforms: [{type: mask, fields: [note], method: hash, key: hunter2-hunter2-hunter2}]"
     text = FILE.replace("SOURCE", SERVER).replace("SPARK", "master: spark://h:7077")
     text = text.replace("SHARED}}", f", shared_path: true}}, {step}}}")
 
-    with pytest.raises(ConfigError, match=r"transforms\.0\.key would travel") as refused:
+    with pytest.raises(ConfigError, match=f"{re.escape(key)} would travel") as refused:
         load_text(text, file=FILE_NAME)
     assert "hunter2" not in str(refused.value)

@@ -19,7 +19,7 @@ from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.settings import Spark, Tuning, pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.engines.postgres.source import Postgres
-from rivet_resources.engines.shared.paging import LONGEST_SECONDS, Size
+from rivet_resources.engines.shared.paging import LONGEST_SECONDS, Measured, Size
 from rivet_resources.errors import SourceError, StatementTimeout
 from rivet_resources.read import governor_thread as governing
 from rivet_resources.read.connections import Permits, permits
@@ -402,11 +402,11 @@ def test_task_slows_down_when_its_own_pages_do(pages: list[float], expected: lis
 
 def test_page_gets_its_share_of_the_usual_size() -> None:
     """A quarter of the bytes, of the seconds and of the most; and all of it again when the share ends."""
-    page = Page(pa.table({"id": np.arange(100_000)}), {}, statement_ms=10.0)
+    page = Measured(rows=100_000, nbytes=800_000, statement_ms=10.0)
     usual = Size(now=100_000, most=100_000, rows=None, pace=FAST)
 
     lessened = usual.after(100_000, page, share=0.25)
-    small = Page(page.table.slice(0, lessened.now), {}, statement_ms=10.0)
+    small = Measured(rows=lessened.now, nbytes=8 * lessened.now, statement_ms=10.0)
 
     assert 25_000 == lessened.now
     assert 100_000 == lessened.after(lessened.now, small).now

@@ -215,6 +215,16 @@ def test_tasks_elsewhere_need_a_store_that_they_reach(tmp_path: Path) -> None:
     assert "hunter2" not in repr(far)
 
 
+def test_what_keeps_to_a_limit_reads_no_page_ahead(tmp_path: Path) -> None:
+    """It would be beyond the limit, and be counted by nobody where reading ends there."""
+    source = Sqlite(path=tmp_path / "shop.db", rate_limit=RateLimit(rows_per_second=1))
+    extract = extract_of(pa.table({"id": [1]}), tmp_path, source=source)
+
+    limited = metered(extract, store=default_url(tmp_path), is_far=False, is_encrypted=True)
+
+    assert (extract.pace.reads_ahead, limited.pace.reads_ahead) == (True, False)
+
+
 def test_password_of_the_store_travels_over_encrypted_lines_only(tmp_path: Path) -> None:
     """One that signs in without may go over any."""
     source = Sqlite(path=tmp_path / "shop.db", rate_limit=RateLimit(rows_per_second=1))

@@ -153,9 +153,7 @@ class PacketRows:
         last = int(headers[-1])
         self.finish(self.buffer[last + HEADER :].tobytes())
         self._check_sequence(headers)
-        if len(self._block) <= SPARE_BYTES:
-            # A page of one huge value must not keep its memory for the rest of the run.
-            SPARE[self.connection] = self._block
+        _keep_spare(self.connection, self._block)
         return join_packets(columns, self.buffer[:last], headers[:-1], is_binary=self.is_binary)
 
     @property
@@ -236,36 +234,36 @@ class PacketRows:
             raise err.InternalError("the statement returns several results")
 
 
-# One page's memory per connection, for its next page: the kernel takes as long to map fresh memory as we to decode it.
-SPARE: WeakKeyDictionary[Any, Bytes] = WeakKeyDictionary()
-SPARE_BYTES = 32 << 20
+# Pages' memory per connection, for its next pages: the kernel takes as long to map fresh memory as we to decode it.
+# Two, since one page is read while the last one is decoded (mysql/ahead.py).
+SPARE: WeakKeyDictionary[Any, list[Bytes]] = WeakKeyDictionary()
+SPARE_BYTES, MOST_SPARE = 32 << 20, 2
 
 
 def _spare(connection: Any) -> Bytes:
-    """Return memory to read into: that of the last page, unless anything still refers to its rows."""
-    # The one reference is the table's own. Any other one is an array that Arrow made of the page before, whose
-    # bytes must stay.
-    if _references(connection) == _free_references():
-        return SPARE[connection]
+    """Return memory to read into: that of an earlier page, unless anything still refers to its rows."""
+    blocks = SPARE.get(connection, [])
+    for place in range(len(blocks)):
+        # The one reference is the list's own. Any other one is an array that Arrow made of the page, whose bytes must
+        # stay.
+        if sys.getrefcount(blocks[place]) == _free_references():
+            return blocks.pop(place)
     return np.empty(SMALL_BLOCK, np.uint8)
 
 
-def _references(connection: Any) -> int:
-    """Count who refers to a connection's spare memory, this function included; 0 without any."""
-    block = SPARE.get(connection)
-    return 0 if block is None else sys.getrefcount(block)
+def _keep_spare(connection: Any, block: Bytes) -> None:
+    # A page of one huge value must not keep its memory for the rest of the run.
+    if len(block) <= SPARE_BYTES:
+        blocks = SPARE.setdefault(connection, [])
+        blocks.append(block)
+        del blocks[:-MOST_SPARE]
 
 
 @cache
 def _free_references() -> int:
-    """Count as above for memory that nobody uses: Pythons differ in which references they count."""
-
-    class Connection:
-        pass
-
-    nobody = Connection()
-    SPARE[nobody] = np.empty(1, np.uint8)
-    return _references(nobody)
+    """Count who refers to memory that only such a list has: Pythons differ in which references they count."""
+    blocks = [np.empty(1, np.uint8)]
+    return sys.getrefcount(blocks[0])
 
 
 # --- packets -------------------------------------------------------------------------------------

@@ -19,8 +19,11 @@ from weakref import WeakSet
 from rivet_resources.engines.mysql.wire.packets import MALFORMED, Definition, definitions
 
 # The server has no room for one more prepared statement; the statement cannot be prepared; there is something between
-# us and the server that does not know the command. Source: MySQL 8.0 error reference (1461, 1295, 1047).
+# us and the server that does not know the command. Source: MySQL 8.0 error reference (1461, 1295, 1047, 1615).
 REFUSALS = frozenset({1461, 1295, 1047})
+# The table left the server's cache of definitions between the two, as often as it tried; one that is too small does so
+# to views again and again.
+NEEDS_PREPARING = 1615
 HEAD = struct.Struct("<IHH")  # behind the status byte: statement, columns, parameters
 EXECUTE = struct.Struct("<IBI")  # statement, no cursor, once
 TEXT_ONLY: WeakSet[Any] = WeakSet()  # connections that were refused a prepared statement
@@ -48,12 +51,11 @@ def send(connection: Any, sql: str) -> Sent:
     from pymysql.constants import COMMAND  # driver
 
     statement = None if connection in TEXT_ONLY else _prepare(connection, sql)
-    if statement is None:
-        connection._execute_command(COMMAND.COM_QUERY, sql)
-        return Sent(definitions(connection), None)
-    connection._execute_command(COMMAND.COM_STMT_EXECUTE, EXECUTE.pack(statement, 0, 1))
-    # Asked again and not taken from the preparing: the table may have been altered in between.
-    return Sent(definitions(connection), statement)
+    columns = None if statement is None else _execute(connection, statement)
+    if columns is not None:
+        return Sent(columns, statement)
+    connection._execute_command(COMMAND.COM_QUERY, sql)
+    return Sent(definitions(connection), None)
 
 
 def let_go(connection: Any, sent: Sent) -> None:
@@ -92,6 +94,28 @@ def _prepare(connection: Any, sql: str) -> int | None:
     # No rows, or a `?` outside of quotes: as text the server says itself what is wrong with that.
     _close(connection, number)
     return None
+
+
+def _execute(connection: Any, statement: int) -> tuple[Definition, ...] | None:
+    """Execute, and read the columns of the rows; None where the text protocol must do.
+
+    Asked again and not taken from the preparing: the table may have been altered in between.
+
+    Raises:
+        pymysql.err.MySQLError: the server does not execute the statement.
+    """
+    from pymysql import err  # driver
+    from pymysql.constants import COMMAND  # driver
+
+    connection._execute_command(COMMAND.COM_STMT_EXECUTE, EXECUTE.pack(statement, 0, 1))
+    try:
+        return definitions(connection)
+    except err.MySQLError as error:
+        if error.args[:1] != (NEEDS_PREPARING,):
+            raise
+        TEXT_ONLY.add(connection)
+        _close(connection, statement)
+        return None
 
 
 def _close(connection: Any, statement: int) -> None:
