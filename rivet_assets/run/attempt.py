@@ -39,6 +39,7 @@ from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
 from rivet_resources.commit.publish import discard
 from rivet_resources.commit.remembered import Remembered
+from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import Extract, Staged, Window
 from rivet_resources.contracts.messages import Topic
 from rivet_resources.contracts.relation import Relation
@@ -226,16 +227,20 @@ def new_run_id(export: str, started_at: datetime) -> str:
     return f"{export.replace('/', '.')}_{stamp}_{secrets.token_hex(3)}"  # it names folders
 
 
-def committed_cursor(site: Site) -> Cursor:
+def committed_cursor(site: Site, root: ReadableRoot | None = None) -> Cursor:
     """Read how far the export has committed; no value before the first run and after a reset.
 
-    A store that knows nothing of an export whose destination has manifests is filled from these: they are the truth.
+    A store that knows nothing of an export whose destination has manifests, or less than these, is filled from them:
+    they are the truth.
+
+    Args:
+        root: the export's, with what was read of it already.
     """
     if not site.export.answers.keeps_cursor:
         return Cursor(None)
     held = site.state.cursor(site.export.name)
     # Of a topic the store's word is not enough: a run may have produced a window and died before it could say so.
-    if held is not None and not isinstance(site.root, Topic):
+    if held is not None and not isinstance(site.root, Topic) and not _is_behind(site, held, root or site.root):
         return held
     if not site.root.keeps_manifests:
         refuse_unproven(site)
@@ -255,6 +260,18 @@ def committed_cursor(site: Site) -> Cursor:
     site.state.rebuild(site.export.name, manifests.values(), cursor=cursor, boundary=boundary)
     site.tell(f"State of {site.export.name} was rebuilt from {len(manifests)} manifests; its cursor is {cursor!r}.")
     return Cursor(cursor, boundary)
+
+
+def _is_behind(site: Site, held: Cursor, root: ReadableRoot) -> bool:
+    """Return whether a run that the store does not know committed the next window: the store is older than that.
+
+    As one that was restored from a copy is. To read from its cursor again would replace windows by what the source has
+    now, and rows that it has no more would be gone. A run that died behind its manifest is known, and is done again.
+    """
+    if held.value is None or not site.root.keeps_manifests:
+        return False
+    found = window_manifest(root, Window.after(held.value, held.boundary.visit))
+    return found is not None and site.state.run(found[0].run_id) is None
 
 
 def remember(site: Site, extract: Extract) -> None:
@@ -298,7 +315,7 @@ def _stage(
         drift = _judge_drift(site, relation)
         masked = judge_masks(export, relation, state=site.state, root=site.root)
         agreed = judge_columns(export, relation, window.key if window else WHOLE, journal)
-        committed = committed_cursor(site)
+        committed = committed_cursor(site, seen)
         if committed.value is not None and export.cursor is not None:
             refuse_reordered(drift, export.cursor, export=export.name, relation=relation.name)
         extract = cast(Mode, export).extract(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -255,6 +256,30 @@ def test_lost_state_store_is_found_again_in_the_manifests(lab: Lab) -> None:
 
     assert (outcome.success, outcome.rows) == (True, 1)
     assert [*ALL_IDS, 600] == lab.ids("orders")
+
+
+@pytest.mark.parametrize("behind", [1, 3], ids=["by one window", "by several"])
+def test_restored_state_store_takes_no_row_back(lab: Lab, tmp_path: Path, behind: int) -> None:
+    """Windows that a copy of the store does not know stay: the source may have no row of them any more."""
+    lab.export(INCREMENTAL)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in lab.folder.glob(".rivet_state.db*"):
+        shutil.copy(path, copy)
+    for number in range(behind):
+        lab.insert("orders", [{"id": 600 + number, "at": MARCH}])
+        assert lab.export(INCREMENTAL).success
+    for path in lab.folder.glob(".rivet_state.db*"):
+        path.unlink()
+    for path in copy.iterdir():
+        shutil.copy(path, lab.folder)
+    lab.sql("DELETE FROM orders WHERE id = 600")
+    lab.insert("orders", [{"id": 700, "at": MARCH}])
+
+    outcome, again = lab.export(INCREMENTAL), lab.export(INCREMENTAL)
+
+    assert (True, 1, 0) == (outcome.success, outcome.rows, again.rows), outcome.message
+    assert [*ALL_IDS, *range(600, 600 + behind), 700] == lab.ids("orders")
 
 
 # --- chunked -------------------------------------------------------------------------------------

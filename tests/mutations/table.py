@@ -2917,6 +2917,51 @@ DRIVERS = (
     ),
 )
 
+# --- a stranger's look ---------------------------------------------------------------------------
+
+SECOND_LOOK = (
+    Fault(
+        "empty_records_of_one_column_are_empty_lines",
+        "rivet_resources/shape/cell_text.py",
+        "    if len(columns) == 1:\n",
+        "    if len(columns) == 0:\n",
+        "readers pass over lines with nothing on them: rows are lost",
+        ("tests/unit/write/test_csv.py::test_row_of_one_empty_cell_is_a_record_to_every_reader",),
+    ),
+    Fault(
+        "parts_are_read_whatever_their_own_rights_and_policies",
+        "rivet_resources/engines/postgres/catalog.py",
+        "    is_by_blocks &= len(rows) == 1 or all(row[8] for row in rows)\n",
+        "",
+        "policies of a part hide rows that its table shows",
+        ("tests/engines/postgres/test_catalog.py::test_rows_of_parts_are_those_that_the_table_shows",),
+    ),
+    Fault(
+        "a_cursor_of_another_order_goes_on",
+        "rivet_assets/run/attempt.py",
+        "        if committed.value is not None and export.cursor is not None:\n",
+        "        if committed.value is None and export.cursor is not None:\n",
+        "a cursor that became a text passes over rows and takes others twice",
+        ("tests/engines/test_evolve.py::test_a_cursor_that_is_ordered_otherwise_now_is_refused_whatever_the_policy",),
+    ),
+    Fault(
+        "a_restored_store_is_believed",
+        "rivet_assets/run/attempt.py",
+        "    return found is not None and site.state.run(found[0].run_id) is None\n",
+        "    return False\n",
+        "windows are replaced by what the source has now: purged rows are gone",
+        ("tests/engines/test_modes.py::test_restored_state_store_takes_no_row_back",),
+    ),
+    Fault(
+        "changes_go_by_the_logs_key_alone",
+        "rivet_resources/engines/postgres/log/log.py",
+        "is_keyed=capture.is_keyed, key=capture.key\n",
+        "is_keyed=False, key=()\n",
+        "a mirror keeps rows under the keys that they had",
+        ("tests/engines/postgres/test_log.py::test_rows_told_apart_by_other_columns_than_their_keys_leave_no_old_row",),
+    ),
+)
+
 FAULTS = (
     *CONNECTIONS,
     *CODE_PAGES,
@@ -2943,4 +2988,5 @@ FAULTS = (
     *SECRETS,
     *PROMISES,
     *DRIVERS,
+    *SECOND_LOOK,
 )

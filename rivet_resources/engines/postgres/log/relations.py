@@ -177,7 +177,7 @@ class RelationCache:
         # Names that are no columns of the table are those that a step gives.
         if lacking := [name for name in names if name in ordinals and name not in identity]:
             raise LogRefused(
-                f"{unidentified(relation.label, lacking, identity)} Run ALTER TABLE {quote(relation.schema)}."
+                f"{unidentified(relation.label, lacking, identity)}. Run ALTER TABLE {quote(relation.schema)}."
                 f"{quote(relation.name)} REPLICA IDENTITY FULL; then `rivet state reset`, and begin with a new copy, "
                 f"since changes of before lack what is needed."
             )
@@ -188,5 +188,5 @@ def unidentified(label: str, lacking: Sequence[str], identity: Sequence[str]) ->
     """Return why the log does not tell the rows of a table apart as the export does."""
     return (
         f"Rows of {label} are told apart by {', '.join(lacking)} here (`key`, or the table's key), and its log names "
-        f"one that is deleted, or gets another key, by {', '.join(identity) or 'nothing'} alone: it would stay."
+        f"one that is deleted, or gets another key, by {', '.join(identity) or 'nothing'} alone: it would stay"
     )
