@@ -16,7 +16,6 @@ from dataclasses import dataclass
 # `contract.md`, section 14: what the exit codes mean.
 EXIT_CLASSES = {1: "permanent", 2: "transient", 3: "integrity", 4: "drift", 130: "interrupted"}
 INTERNAL = "RIVET_INTERNAL"  # a fault of the program itself
-INTERRUPTED = "RIVET_INTERRUPTED"
 USAGE = "RIVET_USAGE"  # wrong arguments
 FINDINGS = "RIVET_FINDINGS"  # a check, a validation or another look found something
 UNKNOWN = "RIVET_ERROR"

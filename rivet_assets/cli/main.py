@@ -15,7 +15,7 @@ from importlib import import_module
 import click
 
 from rivet_assets.cli.groups import CommandGroup
-from rivet_assets.cli.json_errors import INTERNAL, INTERRUPTED, USAGE, JsonErrors
+from rivet_assets.cli.json_errors import INTERNAL, USAGE, JsonErrors
 from rivet_assets.run import interruption
 from rivet_resources import process_start
 from rivet_resources.errors import RivetError
@@ -179,7 +179,7 @@ def _end_interrupted(told: JsonErrors) -> int:
     """Print once that the command was interrupted; return its exit code."""
     if not told.told:
         _say(INTERRUPT)
-    told.failed(INTERRUPT, INTERRUPTED, interruption.EXIT_CODE)
+    told.failed(INTERRUPT, interruption.CODE, interruption.EXIT_CODE)
     return interruption.EXIT_CODE
 
 

@@ -45,7 +45,7 @@ from rivet_resources.contracts.messages import Topic
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.settings import pace
-from rivet_resources.errors import DriftRefused, GateRefused, RivetError
+from rivet_resources.errors import DriftRefused, GateRefused
 from rivet_resources.shape.shape import planned
 from rivet_resources.state.cursors import Cursor
 from rivet_resources.state.runs import RunRecord
@@ -466,7 +466,7 @@ def record_run(
     except BaseException as error:
         # What fails because the process was told to end is no failure of the export: it counts as interrupted.
         outcome["status"] = interruption.status_of(error)
-        outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": safe_text(error)}
+        outcome["error_code"], outcome["error_message"] = interruption.code_and_text(error)
         if isinstance(error, GateRefused):
             outcome["quality_passed"] = False
         if isinstance(error, DriftRefused):
@@ -479,11 +479,6 @@ def record_run(
         # The journal first: once the row says that the run has ended, people read what it wrote.
         journal.completed(status, outcome)
         site.state.finish_run(run_id, status, finished_at=finished_at, **outcome)
-
-
-def safe_text(error: BaseException) -> str:
-    """Return a text that may be stored: only our own errors promise to hold no secret and no value."""
-    return str(error) if isinstance(error, RivetError) else type(error).__name__
 
 
 def figures(made: Attempt) -> dict[str, Any]:

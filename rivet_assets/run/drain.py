@@ -22,7 +22,7 @@ import pyarrow as pa
 from rivet_assets.modes.protocol import Planning
 from rivet_assets.run import interruption
 from rivet_assets.run.admit.drained_tables import DrainedTables
-from rivet_assets.run.attempt import Tell, new_run_id, safe_text
+from rivet_assets.run.attempt import Tell, new_run_id
 from rivet_assets.run.baseline import META_COLUMNS, baseline_of
 from rivet_assets.run.drift import Drift, compare, judge
 from rivet_assets.run.journal import Journal
@@ -426,7 +426,7 @@ def _record_runs(site: DrainSite, run: RunRecord) -> Iterator[tuple[dict[str, An
             yield outcome, tables
         except BaseException as error:
             outcome["status"] = interruption.status_of(error)
-            outcome |= {"error_code": getattr(error, "code", type(error).__name__), "error_message": safe_text(error)}
+            outcome["error_code"], outcome["error_message"] = interruption.code_and_text(error)
             raise
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from rivet_resources.deadlines import EndOverdue
+from rivet_resources.errors import RivetError
 
 # Dagster and PySpark put handlers of their own in place while they work, and an exception that a handler raises in the
 # middle of a call to the JVM leaves half an answer behind, which the next call reads as its own: so handlers cannot be
@@ -30,6 +31,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_SECONDS = 6.0  # for the command to end by itself; then it is ended
 LOOK_SECONDS = 0.5
 EXIT_CODE = 130
+CODE = "RIVET_INTERRUPTED"
 CHILDREN_SECONDS = 2.0  # for a JVM to remove its files
 
 
@@ -76,6 +78,16 @@ def is_asked_gently() -> bool:
 def status_of(error: BaseException) -> str:
     """Name the end of a run: failed, or interrupted when it was, or when the process was told to end before."""
     return "failed" if isinstance(error, Exception) and not is_asked() else "interrupted"
+
+
+def code_and_text(error: BaseException) -> tuple[str, str]:
+    """Return what may be stored of what ended a run: only our own errors promise to hold no secret and no value."""
+    if isinstance(error, RivetError):
+        return error.code, str(error)
+    # Dagster, Python and a closed generator have a class each for it, which tells a reader nothing.
+    if status_of(error) == "interrupted":
+        return CODE, "The run was told to end before the export was done; nothing of what it had not committed shows."
+    return type(error).__name__, type(error).__name__
 
 
 def stop_here() -> None:

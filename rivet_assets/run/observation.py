@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from rivet_assets.run import interruption
 from rivet_resources.contracts.extract import Staged
-from rivet_resources.errors import RivetError
 from rivet_resources.shape.shape import planned
 
 if TYPE_CHECKING:
@@ -101,9 +100,8 @@ def watched(observer: Observer | None, run: ObservedRun) -> Iterator[dict[str, A
     # who watches.
     except BaseException as error:
         facts["status"] = interruption.status_of(error)
-        facts["error_code"] = getattr(error, "code", type(error).__name__)
         # The text of a foreign error may hold a value of a row or an address, and it goes to somebody else's server.
-        facts["error"] = str(error) if isinstance(error, RivetError) else type(error).__name__
+        facts["error_code"], facts["error"] = interruption.code_and_text(error)
         raise
     finally:
         observer.ended(replace(run, **facts, finished_at=datetime.now(UTC)))

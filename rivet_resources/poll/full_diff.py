@@ -217,7 +217,7 @@ class Diff:
         if gone / there > self.max_delete_ratio:
             raise DiffStopped(
                 f"The full diff of {name} stopped: {gone} of {there} published rows are gone from the table, more than "
-                f"max_delete_ratio {self.max_delete_ratio:g} allows. Nothing was published. If they were deleted on "
+                f"max_delete_ratio {self.max_delete_ratio:.15g} allows. Nothing was published. If they were deleted on "
                 f"purpose, raise `delete_detection.max_delete_ratio` for one run."
             )
 

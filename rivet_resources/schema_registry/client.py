@@ -266,7 +266,7 @@ class HttpSchemaRegistry:
                 f"and name the PEM file of an authority of your own as `ca_file` of `schema_registry`."
             )
         is_slow = isinstance(error, Silent | TimeoutError)
-        why = f"did not answer within {self.timeout_seconds:g} s" if is_slow else f"is away ({type(error).__name__})"
+        why = f"did not answer within {self.timeout_seconds:.15g} s" if is_slow else f"is away ({type(error).__name__})"
         return SchemaRegistryUnreachable(
             f"The schema registry {self.name} {why}. Run again later; nothing is published unchecked."
         )

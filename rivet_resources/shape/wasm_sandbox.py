@@ -165,7 +165,7 @@ def _reason(error: Exception, limits: Limits) -> CallEnded:
     code = error.trap_code if isinstance(error, wasmtime.Trap) else None
     if code == wasmtime.TrapCode.INTERRUPT:
         # Halving a page for the row at fault would take this long again and again.
-        return CallEnded(f"took more than {limits.seconds:g} s; raise `seconds`", is_of_data=False)
+        return CallEnded(f"took more than {limits.seconds:.15g} s; raise `seconds`", is_of_data=False)
     if code is not None:
         told = code.name.lower().replace("_", " ")
         memory = f"{limits.memory_bytes // 1024**2} MB"

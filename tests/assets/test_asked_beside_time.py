@@ -35,7 +35,7 @@ from rivet_assets.run.admit.scope import state_of
 from rivet_assets.upkeep.retain import retain_export
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.destinations.local import Local
-from rivet_resources.errors import ConfigError, SourceError
+from rivet_resources.errors import ConfigError
 from rivet_resources.read.stage import Exporter
 from rivet_resources.spark.runtime import Spark, SparkRuntime
 from tests.assets.test_snapshots import clock
@@ -322,8 +322,10 @@ def test_more_values_than_stand_beside_times_are_refused(shop, monkeypatch):
     """Each would be a partition of each time."""
     monkeypatch.setattr(by_value, "MOST_BESIDE_TIME", 1)
 
-    with pytest.raises(SourceError, match="gives more than 1 values; each would be a window of each time"):
-        shop.run(DAYS)
+    (outcome,) = run_exports(shop.config(DAYS))
+
+    assert ("failed", "RIVET_SOURCE_REFUSED") == (outcome.status, outcome.code)
+    assert "gives more than 1 values; each would be a window of each time" in outcome.message
 
 
 @pytest.mark.parametrize(

@@ -1633,9 +1633,9 @@ SOURCES = (
     ),
     Fault(
         "errors_of_strangers_are_stored",
-        "rivet_assets/run/attempt.py",
-        "    return str(error) if isinstance(error, RivetError) else type(error).__name__\n",
-        "    return str(error)\n",
+        "rivet_assets/run/interruption.py",
+        "    return type(error).__name__, type(error).__name__\n",
+        "    return type(error).__name__, str(error)\n",
         "whatever a library quotes, rows and secrets too, is kept in the state store",
         ("tests/faults/test_refused_again.py::test_error_of_a_library_is_stored_without_its_text",),
     ),
@@ -2496,6 +2496,40 @@ CODE_PAGES = (
         ),
     ),
 )
+NIGHTS = (
+    Fault(
+        "one_queue_for_all_receivers",
+        "rivet_resources/webhooks.py",
+        "            waiting.setdefault(message.receiver, queue.SimpleQueue()).put((place, message))\n",
+        '            waiting.setdefault(("", ""), queue.SimpleQueue()).put((place, message))\n',
+        "nobody is paged while another webhook hangs",
+        ("tests/unit/test_webhooks.py::test_receiver_that_hangs_keeps_no_other_one_waiting",),
+    ),
+    Fault(
+        "slow_tick_goes_on_to_the_next_run",
+        "rivet_assets/dagster/sensors/failure_sensor.py",
+        "        if took <= SLOW_SECONDS:\n",
+        "        if True:\n",
+        "a tick is ended by Dagster and forgotten; whoever answered is told of the same runs again and again",
+        ("tests/end_to_end/test_summary.py::test_tick_that_waited_for_a_receiver_ends_with_the_run_that_it_told_of",),
+    ),
+    Fault(
+        "values_of_a_source_that_is_away_are_asked_for_one_by_one",
+        "rivet_assets/dagster/sensors/values_sensor.py",
+        "                if isinstance(error, OF_THE_SOURCE):\n",
+        "                if False:\n",
+        "each waits for its own connection, and the tick ends before the values of any source are told",
+        ("tests/unit/dagster/test_values_sensor.py::test_source_that_is_away_is_asked_once_and_told_of_once",),
+    ),
+    Fault(
+        "values_of_one_export_stop_the_others",
+        "rivet_assets/launch/run_exports.py",
+        "            if partitions and isinstance(error, ConfigError):\n",
+        "            if True:\n",
+        "nothing is exported while the source of one export is away",
+        ("tests/assets/test_by_value.py::test_values_that_cannot_be_asked_for_stop_no_other_export",),
+    ),
+)
 KEPT = "tests/engines/test_kept_connections.py"
 CONNECTIONS = (
     Fault(
@@ -2989,4 +3023,5 @@ FAULTS = (
     *PROMISES,
     *DRIVERS,
     *SECOND_LOOK,
+    *NIGHTS,
 )

@@ -87,5 +87,5 @@ def bounded_by_history(rows: int, earlier: Sequence[int], volume: Volume) -> Bou
     middle = median(earlier)
     deviation = TO_DEVIATION * median(abs(each - middle) for each in earlier)
     spread = max(volume.tolerance * deviation, LEAST_SPREAD * middle, 1)
-    note = f"by the last {len(earlier)} runs, whose median is {middle:g}"
+    note = f"by the last {len(earlier)} runs, whose median is {middle:.15g}"
     return Bounded(rows, max(0.0, middle - spread), middle + spread, note)

@@ -92,8 +92,8 @@ def _table_rules(contract: Contract) -> Iterator[QualityRule]:
 def _within(low: float | None, high: float | None) -> str:
     """Return bounds in words: 3, 1 to 5, at most 5, at least 1."""
     if low == high:
-        return f"{low:g}"
-    ends = " to ".join(f"{bound:g}" for bound in (low, high) if bound is not None)
+        return f"{low:.15g}"
+    ends = " to ".join(f"{bound:.15g}" for bound in (low, high) if bound is not None)
     return f"{'at most ' if low is None else 'at least ' if high is None else ''}{ends}"
 
 

@@ -51,14 +51,14 @@ class QualityRule:
     def description(self) -> str:
         """Return in one sentence what must hold."""
         return {
-            "row_count_min": f"At least {self.threshold:g} rows.",
-            "row_count_max": f"At most {self.threshold:g} rows.",
-            "null_ratio_max": f"At most {self.threshold:g} of the rows have no {self.column}.",
+            "row_count_min": f"At least {self.threshold:.15g} rows.",
+            "row_count_max": f"At most {self.threshold:.15g} rows.",
+            "null_ratio_max": f"At most {self.threshold:.15g} of the rows have no {self.column}.",
             "unique": f"No two rows have the same {self.column}; rows without one do not count.",
             "broken_rows": self.sentence,
             "rows_aside": f"{self.sentence} Rows that break it are set aside.",
             "number": self.sentence,
-            "freshness": f"The newest {self.column} is at most {self.threshold:g} seconds old.",
+            "freshness": f"The newest {self.column} is at most {self.threshold:.15g} seconds old.",
         }[self.kind]
 
 
@@ -93,10 +93,10 @@ class Bounded:
     @property
     def text(self) -> str:
         """Return the number, what it may be, and why."""
-        ends = [f"at least {self.low:g}"] if self.low is not None else []
-        ends += [f"at most {self.high:g}"] if self.high is not None else []
-        wanted = f"{self.low:g}" if self.low is not None and self.low == self.high else " and ".join(ends)
-        found = self.absent if self.observed is None else f"{self.observed:g}"
+        ends = [f"at least {self.low:.15g}"] if self.low is not None else []
+        ends += [f"at most {self.high:.15g}"] if self.high is not None else []
+        wanted = f"{self.low:.15g}" if self.low is not None and self.low == self.high else " and ".join(ends)
+        found = self.absent if self.observed is None else f"{self.observed:.15g}"
         return "; ".join(filter(None, (f"{found}{f', {wanted} wanted' if wanted else ''}", self.note)))
 
 
@@ -185,7 +185,7 @@ def row_errors(measures: Measures, *, allowed: float) -> Verdict:
     refused = measures.refused_rows
     text = describe_refused(measures)
     if refused > allowed:
-        text = f"{refused} of {measures.rows_read} rows could not be exported, {allowed:g} allowed; {text}"
+        text = f"{refused} of {measures.rows_read} rows could not be exported, {allowed:.15g} allowed; {text}"
     facts = {"skipped": sum(measures.skipped.values()), "dead_letters": sum(measures.dead.values())}
     # A number in any case: Dagster plots it, and infinity is none in JSON.
     limit = allowed if allowed < math.inf else measures.rows_read
@@ -215,10 +215,12 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int],
     match rule.kind:
         case "row_count_min":
             return _verdict(
-                rule, rows, rows >= rule.threshold, rows, f"{rows} rows, at least {rule.threshold:g} wanted"
+                rule, rows, rows >= rule.threshold, rows, f"{rows} rows, at least {rule.threshold:.15g} wanted"
             )
         case "row_count_max":
-            return _verdict(rule, rows, rows <= rule.threshold, rows, f"{rows} rows, at most {rule.threshold:g} wanted")
+            return _verdict(
+                rule, rows, rows <= rule.threshold, rows, f"{rows} rows, at most {rule.threshold:.15g} wanted"
+            )
         case "null_ratio_max":
             # A column that is missing has no NULLs either, and must not pass for one without any.
             if rows and measures.nulls and rule.column not in measures.nulls:
@@ -226,7 +228,7 @@ def _judge(rule: QualityRule, measures: Measures, duplicates: Mapping[str, int],
             nulls = measures.nulls.get(rule.column, 0)
             # An empty window has nothing that could be missing.
             ratio = nulls / rows if rows else 0.0
-            text = f"{nulls} of {rows} rows have no {rule.column} ({ratio:.4g}), at most {rule.threshold:g} allowed"
+            text = f"{nulls} of {rows} rows have no {rule.column} ({ratio:.4g}), at most {rule.threshold:.15g} allowed"
             return _verdict(rule, ratio, ratio <= rule.threshold, rows, text)
         case "unique":
             if rule.column not in duplicates:
@@ -258,7 +260,7 @@ def _judge_age(rule: QualityRule, measures: Measures, at: datetime) -> Verdict:
         # That there are rows is another rule's business: an empty window is not late.
         return _verdict(rule, 0, True, rows, f"no row has a {rule.column}, so there is no age")
     age = round(at.timestamp() - newest / 1_000_000)
-    text = f"the newest {rule.column} is {age} s old, at most {rule.threshold:g} s allowed"
+    text = f"the newest {rule.column} is {age} s old, at most {rule.threshold:.15g} s allowed"
     return _verdict(rule, age, age <= rule.threshold, rows, text)
 
 

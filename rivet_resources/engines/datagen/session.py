@@ -211,7 +211,7 @@ class DatagenSession:
             # Without a server there is no clock but that of the rows.
             cap = pa.scalar(self.now() - timedelta(seconds=lag_seconds), column.arrow)
             terms.append(f"{quoted} <= {sql.literal(canonical(cap), column)}")
-            note = f"stayed {lag_seconds:g} s behind (cursor_lag)"
+            note = f"stayed {lag_seconds:.15g} s behind (cursor_lag)"
         high = self.bounds(relation, expression, where=" AND ".join(terms)).high
         return Horizon(high if high is not None else after, note)
 

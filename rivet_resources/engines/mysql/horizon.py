@@ -191,14 +191,14 @@ def _cap(session: HorizonSession, lag: timedelta) -> _Cap:
     held = (activity.asked_at - cap).total_seconds()
     # A lag that was asked for holds only where it is lower than the cap; it never raises it.
     if lag and activity.asked_at - lag < cap - MARGIN:
-        stayed = f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
+        stayed = f"stayed {lag.total_seconds():.15g} s behind (cursor_lag)"
         return _Cap(activity.asked_at - lag, stayed, held_seconds=held)
     return _Cap(cap - MARGIN, note, held_seconds=held)
 
 
 def _behind(now: datetime, lag: timedelta, why: str) -> _Cap:
     lag = max(lag, BLIND_LAG)
-    return _Cap(now - lag, f"{why}; stayed {lag.total_seconds():g} s behind (cursor_lag)", doubt=why)
+    return _Cap(now - lag, f"{why}; stayed {lag.total_seconds():.15g} s behind (cursor_lag)", doubt=why)
 
 
 def _stamp_horizon(

@@ -203,7 +203,7 @@ def _cap(session: HorizonSession, lag: timedelta) -> tuple[datetime | None, str]
         # Open transactions of the primary are not shown here, whatever was asked for: never less than this far
         # behind.
         lag = max(lag, STANDBY_LAG)
-        behind = f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
+        behind = f"stayed {lag.total_seconds():.15g} s behind (cursor_lag)"
         note = f"{STANDBY}; {behind}"
         return known.asked_at - lag, note
     if lag and known.cap is None:
@@ -211,7 +211,7 @@ def _cap(session: HorizonSession, lag: timedelta) -> tuple[datetime | None, str]
     if known.cap is None:
         return _settle_cap(session)
     if lag and known.asked_at - lag < known.cap:
-        return known.asked_at - lag, f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
+        return known.asked_at - lag, f"stayed {lag.total_seconds():.15g} s behind (cursor_lag)"
     return known.cap, known.note
 
 

@@ -254,7 +254,7 @@ def _limits(catalog: Catalog, conn_params: ConnectionParams, server: Mapping[str
 
 
 def _speak(milliseconds: str) -> str:
-    return "no limit" if milliseconds == "0" else f"{int(milliseconds) / 1000:g} s"
+    return "no limit" if milliseconds == "0" else f"{int(milliseconds) / 1000:.15g} s"
 
 
 # --- the tables ----------------------------------------------------------------------------------

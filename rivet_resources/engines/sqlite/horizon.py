@@ -132,7 +132,7 @@ def _highest(
     if is_blind:
         lag = max(lag, BLIND_LAG)
     if lag:
-        notes.append(f"stayed {lag.total_seconds():g} s behind")
+        notes.append(f"stayed {lag.total_seconds():.15g} s behind")
     cap = _cap(newest, stamps, now=session.now() - lag)
     # Strictly below: rows of the current second may still be written with the very same stamp.
     high = session.end(relation, spelled, known, where=" AND ".join([*where, f"{spelled} < {cap}"]), direction="DESC")

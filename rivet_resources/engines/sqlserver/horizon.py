@@ -141,11 +141,11 @@ def _behind(blind: str, oldest: Open | None, lag: timedelta) -> tuple[timedelta,
     """Return how far behind the clock nothing can appear, and who holds it back."""
     if blind:
         lag = max(lag, LEAST_LAG)
-        return lag, f"{blind}; stayed {lag.total_seconds():g} s behind (cursor_lag)"
+        return lag, f"{blind}; stayed {lag.total_seconds():.15g} s behind (cursor_lag)"
     # DATEDIFF counts seconds that began, so an age may be up to one too small.
     behind = (oldest.age + timedelta(seconds=1) if oldest is not None else timedelta()) + MARGIN
     if lag > behind:
-        return lag, f"stayed {lag.total_seconds():g} s behind (cursor_lag)"
+        return lag, f"stayed {lag.total_seconds():.15g} s behind (cursor_lag)"
     return behind, f"held back by {oldest}" if oldest is not None else ""
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from rivet_assets.blocks.export import NOT_OF_THE_ROWS, Export
+from rivet_assets.blocks.export import NOT_OF_THE_ROWS, Export, MetaColumnsBlock, Quality
 from rivet_assets.modes.cdc import Cdc
 from rivet_assets.modes.chunked import Chunked
 from rivet_assets.modes.full import Full
 from rivet_assets.modes.incremental import Incremental
 from rivet_assets.modes.poll import Poll
 from rivet_assets.modes.time_window import TimeWindow
+from rivet_resources.contracts.settings import Settings, Tuning
+from rivet_resources.registry import DESTINATIONS
 
 # Of Rivet of 2026-11-22, whose stores and plans are in the world. Nothing is ever added here.
 OF_ALL = """
@@ -38,3 +40,35 @@ def test_key_of_a_later_rivet_is_listed_as_such(mode: type[Export]) -> None:
 
     assert set(mode.model_fields) - before - NOT_OF_THE_ROWS == set(mode.later_keys)
     assert {None} == {mode.model_fields[key].default for key in mode.later_keys}
+
+
+# What blocks inside an export say of themselves where nothing is written, as of 2026-11-26. Nothing is ever added here.
+OF_BLOCKS = {
+    "local": ({"path": "lake"}, "type path"),
+    "s3": (
+        {"bucket": "lake"},
+        "type bucket prefix region endpoint access_key_env secret_key_env session_token_env aws_profile "
+        "allow_anonymous allow_insecure_endpoint encryption kms_key tags checksum",
+    ),
+    "gcs": (
+        {"bucket": "lake"},
+        "type bucket prefix credentials_file endpoint allow_anonymous allow_insecure_endpoint kms_key metadata",
+    ),
+    "stdout": ({}, "type"),
+    Quality: ({}, "row_count_min row_count_max null_ratio_max unique_columns"),
+    MetaColumnsBlock: ({}, "exported_at row_hash"),
+    Tuning: (
+        {},
+        "profile batch_size batch_size_memory_mb throttle_ms statement_timeout_s lock_timeout_s max_retries "
+        "retry_backoff_ms memory_threshold_mb max_value_mb adaptive min_parallel",
+    ),
+}
+
+
+@pytest.mark.parametrize("block", OF_BLOCKS)
+def test_key_that_comes_later_says_nothing_until_it_is_written(block: str | type[Settings]) -> None:
+    """Whoever adds a key to a block gives it `exclude_if`, as `shared_path` of `type: local` has."""
+    needed, before = OF_BLOCKS[block]
+    made = DESTINATIONS[block](type=block, **needed) if isinstance(block, str) else block(**needed)
+
+    assert before.split() == list(made.model_dump())

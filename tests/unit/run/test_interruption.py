@@ -13,9 +13,11 @@ from multiprocessing.connection import Connection
 
 import psutil
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._utils.interrupts import setup_interrupt_handlers
 
 from rivet_assets.run import interruption
+from rivet_resources.errors import DiskFull
 from tests import processes
 
 pytestmark = pytest.mark.xdist_group("processes")  # one worker starts one fork server
@@ -68,3 +70,20 @@ def test_command_that_does_not_end_takes_its_children_along() -> None:
 
     assert interruption.EXIT_CODE == process.exitcode
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (DagsterExecutionInterruptedError(), interruption.CODE, "The run was told to end"),
+        (KeyboardInterrupt(), interruption.CODE, "The run was told to end"),
+        (DiskFull("No space in lake."), "RIVET_DESTINATION_FULL", "No space in lake."),
+        (ValueError("4929-1234-canary"), "ValueError", "ValueError"),
+    ],
+)
+def test_stored_code_is_ours_and_the_text_shows_no_value(error: BaseException, code: str, text: str) -> None:
+    """`rivet status` shows it to a person at night, who knows no class of Dagster's."""
+    found, told = interruption.code_and_text(error)
+
+    assert (code, True) == (found, told.startswith(text))
+    assert "canary" not in told

@@ -76,3 +76,14 @@ def test_refusal_tells_what_was_seen_and_what_stayed():
     assert "Export orders, window 2026-01-31" in text
     assert "row_count_min: 3 rows, at least 4 wanted" in text
     assert "Nothing of it was published" in text
+
+
+def test_counts_are_told_to_their_last_digit():
+    """Beyond six digits `:g` rounds, and writes 1e+06 where somebody wrote 1000000."""
+    rules = rules_of(Quality(row_count_min=1_234_567, row_count_max=1_000_000))
+
+    low, high = audit(rules, Measures(rows=1_100_000), {})
+
+    assert "1100000 rows, at least 1234567 wanted" == low.text
+    assert "1100000 rows, at most 1000000 wanted" == high.text
+    assert ["At least 1234567 rows.", "At most 1000000 rows."] == [rule.description for rule in rules]

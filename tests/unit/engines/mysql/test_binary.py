@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pymysql import err
 from pymysql.constants import FIELD_TYPE
@@ -103,7 +103,7 @@ KINDS: dict[str, tuple[Definition, st.SearchStrategy[tuple[Cell, bytes]]]] = {
 }
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(st.data())
 def test_each_cell_is_read_as_it_was_written(data: st.DataObject) -> None:
     """Columns of any kinds beside each other, any of their cells NULL."""

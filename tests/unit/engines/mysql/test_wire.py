@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pymysql
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pymysql.constants import FIELD_TYPE
 
@@ -312,7 +312,7 @@ def test_values_that_hold_whole_packets_are_no_packets() -> None:
     assert fast is None or slow.tolist() == fast.tolist()
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(st.lists(st.binary(max_size=40), min_size=300, max_size=600), st.integers(0, 3))
 def test_lanes_never_find_other_packets_than_steps(lines: list[bytes], cut: int) -> None:
     """Whatever rows hold, and where the answer ends too early."""
