@@ -341,13 +341,16 @@ def test_wheel_java_runs_spark(tmp_path: Path) -> None:
 
 
 SUBMITTED = """
-    import psutil
+    import contextlib, psutil
     from rivet_resources.contracts.settings import Spark
     from rivet_resources.spark.runtime import SparkRuntime
     conf = {"spark.submit.deployMode": "client", "spark.authenticate.secret": "s3cr3t-of-spark"}
     runtime = SparkRuntime(Spark(master="local[1]", conf=conf))
     known = runtime.context().getConf().get("spark.authenticate.secret")
-    lines = [" ".join(child.cmdline()) for child in psutil.Process().children(recursive=True)]
+    lines = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            lines.append(" ".join(child.cmdline()))
     print(known, any("SparkSubmit" in line for line in lines), any("s3cr3t-of-spark" in line for line in lines))
     runtime.stop()
 """
