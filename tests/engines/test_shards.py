@@ -18,7 +18,7 @@ from rivet_assets.run.admit.admission import ADOPT
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.commit.shards import shard_manifests, shard_roots
 from rivet_resources.contracts.destination import Destination
-from tests.engines.test_destinations import destination, fenced_gcs, fenced_s3  # noqa: F401
+from tests.engines.test_destinations import destination, fenced_gcs, fenced_s3, taking_azure  # noqa: F401
 from tests.lab import Lab, lab_in
 from tests.lab_engines import ENGINES, Engine
 

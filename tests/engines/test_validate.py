@@ -27,7 +27,7 @@ from rivet_resources.write.formats.avro import Avro
 from rivet_resources.write.formats.csv import Csv
 from rivet_resources.write.formats.ndjson import Ndjson
 from rivet_resources.write.formats.parquet import Parquet
-from tests.engines.test_destinations import destination, fenced_gcs, fenced_s3  # noqa: F401
+from tests.engines.test_destinations import destination, fenced_gcs, fenced_s3, taking_azure  # noqa: F401
 from tests.published import ALL, JANUARY, ORDERS, Published, flipped
 
 pytestmark = pytest.mark.wide
