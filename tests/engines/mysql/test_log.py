@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -530,10 +531,9 @@ def test_lag_is_nothing_at_the_end_and_bytes_behind_it(url: str) -> None:
         start = opened.begin()
         run(url, "INSERT INTO t VALUES (1, 'a', 1)")
         found = window(opened, start)
-        for _ in range(50):  # the server is shared: tests that need Spark write to it meanwhile
-            caught_up = opened.lag(found.position)
-            if not caught_up.unread_bytes:
-                break
+        until = time.monotonic() + 60
+        # The server is shared: other tests write to it meanwhile, for seconds on end.
+        while (caught_up := opened.lag(found.position)).unread_bytes and time.monotonic() < until:
             found = window(opened, found.position)
         run(url, "FLUSH BINARY LOGS", "INSERT INTO t VALUES (2, 'a', 1)")
         behind = opened.lag(found.position)
