@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Literal, Protocol
 
 import pyarrow as pa
@@ -174,6 +175,11 @@ class Page:
     retries: int = 0
     rows_read: int | None = None  # before transforms; None: as many as the table has
     refused: tuple[RefusedCells, ...] = ()  # NULL in the table; the policy of their columns sets such rows aside
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Return the bytes of its rows in Arrow; counted once, since that looks at every column."""
+        return int(self.table.nbytes)
 
     def take(self, places: pa.Array) -> Page:
         """Return a page of the rows at these places alone, with what was refused in them."""

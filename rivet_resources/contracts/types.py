@@ -61,7 +61,11 @@ class Column:
 
     def fact(self, name: str) -> str:
         """Look up one engine-private fact; '' when the engine did not note it."""
-        return dict(self.facts).get(name, "")
+        # A walk and no dict: a column has few facts, and this is asked for each column of each page.
+        for key, value in self.facts:
+            if key == name:
+                return value
+        return ""
 
 
 UUID = pa.uuid()

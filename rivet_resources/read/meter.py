@@ -179,7 +179,7 @@ class Meter:
             BudgetReached: it was spent before this page.
         """
         # The size in Arrow and not on the wire: it is what every engine can count alike.
-        return self._count(MonthRead(page.table.num_rows, page.table.nbytes))
+        return self._count(MonthRead(page.table.num_rows, page.nbytes))
 
     @property
     def _name(self) -> str:

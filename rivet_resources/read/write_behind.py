@@ -67,7 +67,7 @@ class _Behind:
         Raises:
             BaseException: what became of one before.
         """
-        size = page.table.nbytes
+        size = page.nbytes
         with self._changed:
             # A page larger than the limit passes alone, when nothing else waits: refusing it would stop the chunk
             # for ever.
@@ -126,7 +126,7 @@ class _Behind:
             error = _error_of(self._work, page)
             with self._changed:
                 self._error = error
-                self._bytes -= page.table.nbytes
+                self._bytes -= page.nbytes
                 # Only when it is done: a page that is in work counts as waiting, for its memory and for `finish`.
                 self._pages.popleft()
                 if error is not None:

@@ -100,6 +100,7 @@ class Shaping:
     )
     schema: pa.Schema = field(init=False)
     _unflat: pa.Schema = field(init=False)
+    _types: list[pa.DataType] = field(init=False)  # of the source's columns, as planned
     _plan: TransformPlan = field(init=False)
     _policies: tuple[RowPolicy, ...] = field(init=False)  # one per step
     _shaped: int = field(init=False, default=0)
@@ -107,6 +108,7 @@ class Shaping:
     def __post_init__(self) -> None:
         self._unflat = _unflat(self.extract)
         self.schema = flat_schema(self._unflat, self.extract.format)
+        self._types = [column.arrow for column in self.extract.relation.columns]
         steps, clock = self.extract.transforms, self.extract.clock
         # Steps that ask for the time get the run's, one for all pages: a window must not tell of several moments.
         self._plan = planned(self.extract.relation, at_clock(steps, clock) if clock is not None else steps)
@@ -175,6 +177,8 @@ class Shaping:
         Raises:
             SourceChanged: a column has another type than was planned.
         """
+        if table.schema.types == self._types:
+            return
         planned = self.extract.relation.columns
         found = dict(zip((column.name for column in planned), table.schema.types, strict=False))
         for column in planned:

@@ -65,8 +65,8 @@ class Tally:
         """
         self._started = time.process_time()
         _forget_peak()
-        self._schema = schema
         self._nulls = dict.fromkeys(schema.names, 0)
+        self._nullable = [(field.name, field.nullable) for field in schema]
         self._special: dict[str, Counter[str]] = {}
         self._skipped, self._dead = Counter[str](), Counter[str]()  # rows by reason
         self._sums = RunningSums()
@@ -94,21 +94,22 @@ class Tally:
                 self._aside[each.check] += each.rows.num_rows
         self._rows += page.table.num_rows
         self._rows_read += page.table.num_rows if page.rows_read is None else page.rows_read
-        size_bytes = page.table.nbytes
+        size_bytes = page.nbytes
         self._bytes += size_bytes
         self._sums.add(page.table, size_bytes=size_bytes)
         self._pages += 1
         self._retries += page.retries
         self._longest_ms = max(self._longest_ms, page.statement_ms)
-        for field, column in zip(self._schema, page.table.columns, strict=True):
+        for (name, is_nullable), column in zip(self._nullable, page.table.columns, strict=True):
+            count = column.null_count
             # The file's schema promises no NULL, and readers skip the test: one NULL in it would be read as whatever
             # lies there.
-            if column.null_count and not field.nullable:
+            if count and not is_nullable:
                 raise ValueDoesNotFit(
-                    f"Column {field.name!r} is NOT NULL in the catalog, yet {column.null_count} rows hold NULL. "
+                    f"Column {name!r} is NOT NULL in the catalog, yet {count} rows hold NULL. "
                     f"Was it altered while it was read? Run again."
                 )
-            self._nulls[field.name] += column.null_count
+            self._nulls[name] += count
         for name, kinds in page.special.items():
             self._special.setdefault(name, Counter()).update(kinds)
         for runs in self._unique.values():

@@ -46,7 +46,7 @@ def keyset(reader: Reader) -> Generator[Page]:
                 walk.go_on(key, about, reader.wait(rows))
                 ahead = _begin(reader, walk)
             page = reader.page(answer)
-            density = page.table.nbytes / max(wire_bytes, 1)
+            density = page.nbytes / max(wire_bytes, 1)
             # Its memory is for the page after the next one.
             del answer
             yield page

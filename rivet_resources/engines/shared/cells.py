@@ -58,7 +58,11 @@ class Cells:
     def __post_init__(self) -> None:
         self.schema = pa.schema([column.field for column in self.columns])
         # Flags are hidden columns behind the SELECT list: by place here, since their names are not the user's.
-        self._flags = {c.name: len(self.columns) + i for i, c in enumerate(flagged(self.columns))}
+        flags = {c.name: len(self.columns) + i for i, c in enumerate(flagged(self.columns))}
+        self._recipes = [_Recipe(i, c, self._reader(c), flags.get(c.name)) for i, c in enumerate(self.columns)]
+
+    def _reader(self, column: Column) -> Read:
+        return self.readers[column.fact("read") or "plain"]
 
     def decode(self, batches: Sequence[pa.RecordBatch]) -> tuple[pa.Table, Special]:
         """Type one page's batches, whole: column i of a batch is column i here, then come the hidden flags.
@@ -73,7 +77,7 @@ class Cells:
         refusals = _Refusals(int(rows[-1]))
         typed = [
             pa.RecordBatch.from_arrays(
-                [self._cell(batch, i, special, refusals, int(start)) for i in range(len(self.columns))],
+                [self._cell(batch, recipe, special, refusals, int(start)) for recipe in self._recipes],
                 schema=self.schema,
             )
             for batch, start in zip(batches, rows[:-1], strict=True)
@@ -81,19 +85,19 @@ class Cells:
         self.refused = refusals.result()
         return pa.Table.from_batches(typed, self.schema), special
 
-    def _cell(self, batch: pa.RecordBatch, index: int, special: Special, refusals: _Refusals, start: int) -> pa.Array:
-        column = self.columns[index]
-        array = batch.column(index)
+    def _cell(
+        self, batch: pa.RecordBatch, recipe: _Recipe, special: Special, refusals: _Refusals, start: int
+    ) -> pa.Array:
+        column = recipe.column
+        array = batch.column(recipe.index)
         counts = Found()
         try:
-            if column.name in self._flags:
-                kind = column.fact("flag_kind") or "array_shape"
+            if recipe.flag is not None:
                 # The flag first: cells that it marks hold what the reader could not decode.
-                array = masked(array, {kind: batch.column(self._flags[column.name])}, counts, nulls(column))
+                array = masked(array, {recipe.flag_kind: batch.column(recipe.flag)}, counts, nulls(column))
             # From here on masks may be of items of lists, which are not rows.
-            counts.is_of_rows = not _is_nested(column)
-            read = self.readers[column.fact("read") or "plain"]
-            array = read(array, column, counts)
+            counts.is_of_rows = not recipe.is_nested
+            array = recipe.read(array, column, counts)
         except Unfit as unfit:
             # A reader that refuses ends at once; what it counted goes into the message, and into no cell.
             counts.update(unfit.counts)
@@ -119,6 +123,22 @@ class Cells:
                 f"{_where(column)} is NOT NULL in the catalog and holds NULL. Check the table, then run again."
             )
         return array
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """What decoding a column takes, found once and not for every page: tables may have a thousand columns."""
+
+    index: int
+    column: Column
+    read: Read
+    flag: int | None  # the place of its hidden flag
+    flag_kind: str = field(init=False)
+    is_nested: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flag_kind", self.column.fact("flag_kind") or "array_shape")
+        object.__setattr__(self, "is_nested", _is_nested(self.column))
 
 
 def flagged(columns: Sequence[Column]) -> list[Column]:
@@ -194,7 +214,7 @@ def nulls(column: Column) -> bool:
 
 def masked(array: pa.Array, masks: Mapping[str, pa.Array], counts: dict[str, int], replace: bool) -> pa.Array:
     """Replace the cells of all masks by NULL and count them by kind, or raise; NULLs of a mask mean no."""
-    found = {kind: pc.sum(mask).as_py() or 0 for kind, mask in masks.items()}
+    found = {kind: _trues(mask) for kind, mask in masks.items()}
     for kind, count in found.items():
         if count:
             counts[kind] = counts.get(kind, 0) + count
@@ -208,6 +228,11 @@ def masked(array: pa.Array, masks: Mapping[str, pa.Array], counts: dict[str, int
     for mask in masks.values():
         array = pc.if_else(pc.fill_null(mask, False), pa.scalar(None, array.type), array)
     return array
+
+
+def _trues(mask: pa.Array) -> int:
+    """Count the cells of a mask that are true; NULL is not."""
+    return int(mask.true_count) if isinstance(mask, pa.BooleanArray) else pc.sum(mask).as_py() or 0
 
 
 def fitted(array: pa.Array, cast: Cast, kind: str, counts: dict[str, int], replace: bool) -> pa.Array:

@@ -75,7 +75,7 @@ def read_pages(reader: PageReader, pages: Generator[Page]) -> Generator[Page, No
                 longest = max(longest, page.statement_ms)
                 # An empty page in the middle is no end of a chunk, as a range of blocks may hold only dead rows.
                 if page.table.num_rows:
-                    yield replace(page, statement_ms=longest)
+                    yield page if longest == page.statement_ms else replace(page, statement_ms=longest)
                     longest = 0.0
         return reader.effort()
     finally:
@@ -114,7 +114,7 @@ class Measured:
 
 def measured(page: Page) -> Measured:
     """Measure a page."""
-    return Measured(page.table.num_rows, page.table.nbytes, page.statement_ms)
+    return Measured(page.table.num_rows, page.nbytes, page.statement_ms)
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,8 @@ def check_cells(table: pa.Table, max_value_mb: int, *, relation: str) -> None:
     Raises:
         ValueTooLarge
     """
-    if not max_value_mb:
+    # Nearly always all buffers together are below the limit, and no column need be looked at.
+    if not max_value_mb or table.get_total_buffer_size() <= max_value_mb * MIB:
         return
     for name, column in zip(table.column_names, table.columns, strict=True):
         # A column whose bytes together are below the limit has no cell above it, so the lengths of most pages are

@@ -30,17 +30,18 @@ NOTHING = type(None)
 def batch(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     """Put rows on the wire: one array a column, then one flag a column, true where the cell was not taken."""
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    none_refused = pa.repeat(False, len(rows))
     arrays, flags = [], []
     for column, values in zip(columns, cells, strict=True):
         array, flag = take_cells(column.fact("wire"), values)
         arrays.append(array)
-        flags.append(flag)
+        flags.append(none_refused if flag is None else flag)
     names = [str(i) for i in range(2 * len(columns))]
     return pa.RecordBatch.from_arrays([*arrays, *flags], names=names)
 
 
-def take_cells(wire: str, values: Values) -> tuple[pa.Array, pa.Array]:
-    """Take the cells whose class the wire carries; the others are NULL and flagged."""
+def take_cells(wire: str, values: Values) -> tuple[pa.Array, pa.Array | None]:
+    """Take the cells whose class the wire carries; the others are NULL and flagged, None where there is none."""
     allowed, arrow, convert = WIRES[wire]
     kinds = set(map(type, values))
     kinds.discard(NOTHING)
@@ -50,7 +51,7 @@ def take_cells(wire: str, values: Values) -> tuple[pa.Array, pa.Array]:
         allowed = frozenset({first})
     # The usual page: all cells of the right class, and nothing to look at one by one.
     if kinds <= allowed and not (wire == "real" and int in kinds):
-        refused = pa.repeat(False, len(values))
+        refused = None
     else:
         kept = [v is None or (type(v) in allowed and _is_exact(wire, v)) for v in values]
         refused = pa.array([not keep for keep in kept], pa.bool_())
