@@ -407,7 +407,7 @@ RUNNING = (
     Fault(
         "elements_of_lists_are_taken_for_rows",
         "rivet_resources/engines/shared/cells.py",
-        "            counts.is_of_rows = not _is_nested(column)\n",
+        "            counts.is_of_rows = not recipe.is_nested\n",
         "",
         "an element of a list that does not fit takes another row out of the export",
         ("tests/engines/test_quarantine.py::test_list_element_that_does_not_fit_stops_all_the_same",),
