@@ -32,7 +32,7 @@ from rivet_resources.errors import PartCorrupt
 from rivet_resources.shape.transforms.fields import storage, whole
 from rivet_resources.write.checksums.cells import as_binary, is_known, raw, width_of
 from rivet_resources.write.checksums.cells import plain as plain_cells
-from rivet_resources.write.checksums.xxh3 import cell_hashes, number_hashes, pair_hashes
+from rivet_resources.write.checksums.xxh3 import cell_hashes, even_hashes
 
 # Smallest hashes of a column; so many distinct values are counted exactly.
 KEPT = 4096
@@ -340,10 +340,8 @@ def _hashes(cells: pa.Array) -> Hashes:
         # All NaNs as one: their bits differ by how they came about, and a reader counts one distinct value.
         cells = pa.array(np.where(np.isnan(numbers), np.nan, numbers), from_pandas=False)
     width = width_of(cells.type)
-    if width in (4, 8):
-        return number_hashes(raw(cells, width).view(f"<u{width}"))
-    if width == 16:
-        return pair_hashes(raw(cells, width).view("<u8").reshape(-1, 2))
+    if width in (4, 8, 16):
+        return even_hashes(raw(cells, width), width)
     # Few distinct texts, flags and small numbers are many rows: each is hashed once.
     return cell_hashes(as_binary(cells if pa.types.is_nested(cells.type) else pc.unique(cells)))
 

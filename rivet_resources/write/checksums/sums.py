@@ -7,7 +7,7 @@ XXH3-64 of each cell that is not NULL, added modulo 2^64: rows may come in any o
 of disjoint rows add up. The sum of a column is about the column alone: two rows that swap their cells in it change
 nothing. That is seen by the fingerprint of the part and by the row hash; hashing a key with every cell (`keyed_sum`)
 sees it too, and was rejected for exports on 2026-11-21: the bytes of every cell are then laid out anew behind a key,
-which costs 90 to 140 ns a cell instead of 8 to 90 (tests/bench/checksums.py).
+which costs several times as much (tests/bench/checksums.py).
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from collections.abc import Collection
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
 from rivet_resources.contracts.transform import run_clock_columns
 from rivet_resources.write.checksums.cells import as_binary, is_known, plain, raw, width_of
-from rivet_resources.write.checksums.xxh3 import Hashes, cell_hashes, number_hashes, pair_hashes, small_table
+from rivet_resources.write.checksums.program import Hashes
+from rivet_resources.write.checksums.xxh3 import cell_hashes, even_hashes
 
 ALGORITHM = "xxh3-64-sum-v2"  # the id of these sums in a manifest's `checksum_render`
 WHOLE = 1 << 64
@@ -31,9 +33,7 @@ UNSUMMED = frozenset({"_rivet_exported_at"})
 WAITING_ROWS, WAITING_BYTES = 65_536, 8 << 20
 # Below it numpy's calls cost more than copying cells together.
 SMALL_CHUNK = 16_384
-SAMPLE_CELLS = 256
-SAMPLE_STEP = 8
-FEW = 0.5  # of a sample may be distinct, for counting equal cells first to cost less than hashing each
+FALSE, TRUE = (xxhash.xxh3_64_intdigest(bytes([number])) for number in range(2))
 
 
 def column_sums(table: pa.Table, *, leave_out: Collection[str] = ()) -> dict[str, int]:
@@ -131,40 +131,12 @@ def _array_sum(column: pa.Array) -> int:
         # Two hashes, each as often as it stands there.
         true = int(column.true_count)
         false = len(column) - int(column.null_count) - true
-        return int(small_table(1)[1]) * true + int(small_table(1)[0]) * false
-    width = width_of(column.type)
-    if width in (1, 2):
-        return _small_sum(column.drop_null(), width)
-    if width in (4, 8, 16):
-        return _present_sum(_fixed_hashes(column, width), column)
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return _binary_sum(column)
-    return _binary_sum(as_binary(column.drop_null() if column.null_count else column))
-
-
-def _small_sum(column: pa.Array, width: int) -> int:
-    """Sum cells of one or two bytes by counting each."""
-    counts = np.bincount(raw(column, width).view(f"<u{width}"), minlength=1 << 8 * width).astype(np.uint64)
-    return int((small_table(width) * counts).sum())
-
-
-def _fixed_hashes(column: pa.Array, width: int) -> Hashes:
-    """Hash cells of four, eight or sixteen bytes, whatever stands where a cell is NULL."""
-    cells = raw(column, width)
-    return pair_hashes(cells.view("<u8").reshape(-1, 2)) if width == 16 else number_hashes(cells.view(f"<u{width}"))
-
-
-def _binary_sum(column: pa.Array) -> int:
-    """Sum binary cells; where few are distinct, equal ones are counted first."""
-    if _repeats(column):
-        found = pc.value_counts(column)
-        found = found.filter(found.field("values").is_valid())
-        return _weigh(cell_hashes(found.field("values")), found.field("counts"))
-    if not column.null_count:
-        return int(cell_hashes(column).sum())
-    # The same bytes without the mark of NULLs: whatever is under them is hashed, and left out of the sum below.
-    bare = pa.Array.from_buffers(column.type, len(column), [None, *column.buffers()[1:]], 0, column.offset)
-    return _present_sum(cell_hashes(bare), column)
+        return TRUE * true + FALSE * false
+    if width := width_of(column.type):
+        return _present_sum(even_hashes(raw(column, width), width), column)
+    if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
+        column = as_binary(column.drop_null() if column.null_count else column)
+    return _present_sum(cell_hashes(column), column)
 
 
 def _present_sum(hashes: Hashes, column: pa.Array) -> int:
@@ -172,15 +144,6 @@ def _present_sum(hashes: Hashes, column: pa.Array) -> int:
     if column.null_count:
         hashes = hashes * column.is_valid().to_numpy(zero_copy_only=False)
     return int(hashes.sum())
-
-
-def _repeats(column: pa.Array) -> bool:
-    """Return, by a sample, whether many cells are equal; wrong only costs time."""
-    size = min(SAMPLE_CELLS, len(column) // SAMPLE_STEP)
-    if size < SAMPLE_STEP:
-        return False
-    sample = column.take(pa.array(np.linspace(0, len(column) - 1, size).astype(np.int64)))
-    return bool(pc.count_distinct(sample).as_py() <= FEW * (size - sample.null_count))
 
 
 def _counted_sum(column: pa.DictionaryArray) -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import struct
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -16,8 +19,10 @@ from hypothesis import strategies as st
 
 from rivet_resources.commit.manifest import describe_checksums
 from rivet_resources.contracts.parts import Measures
-from rivet_resources.write.checksums import xxh3 as checksums_xxh3
+from rivet_resources.write.checksums import program
+from rivet_resources.write.checksums.program import BLOCK, SHORT, VALUES_BYTES
 from rivet_resources.write.checksums.sums import WHOLE, RunningSums, column_sum, column_sums, keyed_sum
+from rivet_resources.write.checksums.xxh3 import cell_hashes, even_hashes
 
 NAIVE = datetime(2024, 1, 15, 10, 30, 0, 123456)
 AWARE = datetime(2024, 1, 15, 10, 30, tzinfo=UTC)
@@ -170,7 +175,7 @@ def test_lists_sum_as_a_loop_sums_them(cells: list[list[str | None] | None]) -> 
     assert column_sum(pa.chunked_array([pa.array(cells, TEXTS)])) == summed(spelled)
 
 
-@pytest.mark.parametrize("rows", [2, checksums_xxh3.BLOCK - 1, checksums_xxh3.BLOCK, 2 * checksums_xxh3.BLOCK + 3])
+@pytest.mark.parametrize("rows", [2, BLOCK - 1, BLOCK, 2 * BLOCK + 3])
 def test_blocks_join_without_a_seam(rows: int) -> None:
     """The last cell of one block and the first of the next are hashed like any other."""
     texts = [f"{number:x}" * (number % 5) for number in range(rows)]
@@ -182,6 +187,57 @@ def test_blocks_join_without_a_seam(rows: int) -> None:
         "t": summed([text.encode() for text in texts]),
         "f": summed([b"kind %d" % (number % 3) for number in range(rows)]),
     } == sums
+
+
+@pytest.fixture(params=["program", "loop"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Hash by the program, or as where no wheel of wasmtime is for the platform."""
+    program._let_go()
+    if request.param == "loop":
+        monkeypatch.setitem(sys.modules, "wasmtime", None)
+    with program.borrowed() as running:
+        assert (running is not None) == (request.param == "program")
+    yield request.param
+    program._let_go()
+
+
+def test_each_length_has_the_hash_that_xxhash_gives_it(way: str) -> None:
+    """Every length up to twice the longest that the program takes, bytes of all values, in one array."""
+    random = np.random.default_rng(7)
+    cells = [random.bytes(length) for length in range(2 * SHORT + 2) for _ in range(3)]
+
+    found = cell_hashes(pa.array(cells, pa.large_binary()))
+
+    assert found.tolist() == list(map(xxhash.xxh3_64_intdigest, cells))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 8, 9, 16, 17, 32, 33, 96, 97, SHORT, SHORT + 1])
+def test_cells_of_one_width_have_the_hashes_that_xxhash_gives_them(width: int, way: str) -> None:
+    """Also where more of them come than the program takes at once."""
+    count = 3 * min(BLOCK, VALUES_BYTES // width) // 2
+    values = np.random.default_rng(7).integers(0, 256, count * width, np.uint8)
+
+    found = even_hashes(values, width)
+
+    rows = values.reshape(-1, width)
+    assert found.tolist() == [xxhash.xxh3_64_intdigest(row.tobytes()) for row in rows]
+
+
+def test_cells_that_fill_the_program_s_memory_are_hashed_in_turns(way: str) -> None:
+    """Short cells between long ones, one of them larger than all of the memory."""
+    cells = [b"x" * size for size in (3, VALUES_BYTES + 1, 0, 17, VALUES_BYTES // 2, VALUES_BYTES // 2, 1, 128, 129)]
+
+    assert cell_hashes(pa.array(cells, pa.binary())).tolist() == list(map(xxhash.xxh3_64_intdigest, cells))
+
+
+def test_threads_hash_at_once(way: str) -> None:
+    """Each has a running copy of its own for as long as it needs one."""
+    columns = [pa.array([f"{thread} {number}" for number in range(2 * BLOCK)]) for thread in range(4)]
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda column: column_sum(pa.chunked_array([column])), columns))
+
+    assert found == [summed([f"{thread} {number}".encode() for number in range(2 * BLOCK)]) for thread in range(4)]
 
 
 @pytest.mark.parametrize("garbage", [0, 3, 40, 300])

@@ -1,0 +1,301 @@
+"""XXH3-64 of short cells as a WebAssembly program: its text, and the process's running copies of it.
+
+Belongs here: the algorithm, where its memory holds what, starting it. Not here: which cells it is given (`xxh3.py`).
+Source: xxHash 0.8, doc/xxhash_spec.md, "XXH3 Algorithm (for small inputs)"; seed 0, default secret.
+
+The hash is a few products of 64 by 64 bits for each cell. Measured (2026-11-26, tests/bench/checksums.py), ns a text
+of 36 bytes: a call of `xxhash` for each 60, numpy 35 (it has no 128-bit product), this program 12. Rejected: a C
+extension, which needs a compiler or a wheel for each platform and does not go to a cluster inside a zip; polars with
+a plugin, for its size.
+"""
+
+from __future__ import annotations
+
+import atexit
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+Hashes = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.integer[Any]]
+
+# Cells at once, and their bytes: so many that the 20 µs of a call do not count, so few that caches hold them.
+BLOCK = 32_768
+VALUES_BYTES = 2 << 20
+# Bytes of the longest cell that the program hashes; beyond it a call for each cell costs less.
+SHORT = 128
+# Where the memory holds what: hashes, where cells begin, their bytes.
+HASHES_AT = 0
+OFFSETS_AT = HASHES_AT + 8 * BLOCK
+VALUES_AT = OFFSETS_AT + 4 * (BLOCK + 4)
+PAGES = -(-(VALUES_AT + VALUES_BYTES) // 65_536)
+
+# The first 144 bytes of the default secret, as the words that are read from it.
+SECRET = bytes.fromhex(
+    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"
+    "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8"
+    "a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb"
+)
+PRIME64_1, PRIME64_2, PRIME64_3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+PRIME_MX1, PRIME_MX2 = 0x165667919E3779F9, 0x9FB21C651E98DF25
+
+
+class Program:
+    """One running copy, with a memory of its own. Not shared between threads while it works."""
+
+    def __init__(self, engine: Any, module: Any) -> None:
+        import wasmtime
+
+        self._store = wasmtime.Store(engine)
+        exports: Any = wasmtime.Instance(self._store, module, []).exports(self._store)
+        memory = exports["memory"]
+        self._even, self._ragged = exports["even"], exports["ragged"]
+        # It never grows, so it never moves.
+        whole = np.ctypeslib.as_array(memory.data_ptr(self._store), (memory.data_len(self._store),))
+        self._hashes = whole[HASHES_AT:OFFSETS_AT].view("<u8")
+        self._offsets = whole[OFFSETS_AT : OFFSETS_AT + 4 * (BLOCK + 1)].view("<i4")
+        self._values = whole[VALUES_AT : VALUES_AT + VALUES_BYTES]
+
+    def even(self, values: Bytes, width: int) -> Hashes:
+        """Hash at most `BLOCK` cells of one width up to `SHORT`, `VALUES_BYTES` together; good until the next call."""
+        count = len(values) // width
+        self._values[: len(values)] = values
+        self._even(self._store, width, count)
+        return self._hashes[:count]
+
+    def ragged(self, values: Bytes, offsets: Places) -> tuple[Hashes, int]:
+        """Hash at most `BLOCK` cells of at most `VALUES_BYTES` together.
+
+        Args:
+            offsets: where cells begin in `values` and the last one ends.
+
+        Returns:
+            (a hash a cell, good until the next call and 0 for those over `SHORT`, how many those are)
+        """
+        count, begin, end = len(offsets) - 1, int(offsets[0]), int(offsets[-1])
+        self._values[: end - begin] = values[begin:end]
+        np.subtract(offsets, begin, out=self._offsets[: count + 1], casting="unsafe")
+        longer = int(self._ragged(self._store, count))
+        return self._hashes[:count], longer
+
+
+_idle: list[Program] = []
+
+
+@contextmanager
+def borrowed() -> Iterator[Program | None]:
+    """Lend a running copy for a moment; None where none can run."""
+    program = _taken()
+    try:
+        yield program
+    finally:
+        if program is not None:
+            _idle.append(program)
+
+
+def is_running() -> bool:
+    """Return whether this process has compiled it, or tried to."""
+    return _compiled.cache_info().currsize > 0
+
+
+def _taken() -> Program | None:
+    # Taking from a list and adding to it are atomic, so there are as many copies as threads hash at once.
+    with suppress(IndexError):
+        return _idle.pop()
+    compiled = _compiled()
+    return None if compiled is None else Program(*compiled)
+
+
+@lru_cache(maxsize=1)
+def _compiled() -> tuple[Any, Any] | None:
+    """Compile the text, about 5 ms, and start it once; None where this machine does not run it."""
+    try:
+        import wasmtime  # half a task's start, and not for small exports
+
+        config = wasmtime.Config()
+        config.wasm_wide_arithmetic = True
+        config.parallel_compilation = False
+        # Bounds are looked at and not trapped by the processor: no handler of signals is put into the user's process,
+        # and no gigabytes of addresses are reserved, which YARN counts. It costs 3 ns a text of 36 bytes.
+        config.signals_based_traps = False
+        config.memory_guard_size = config.memory_reservation_for_growth = 0
+        config.memory_reservation = PAGES * 65_536
+        engine = wasmtime.Engine(config)
+        module = wasmtime.Module(engine, text())
+        _idle.append(Program(engine, module))
+    except Exception:
+        # No wheel for this platform, or a system where memory may not become code: there is another way to the same
+        # hashes, so why is nobody's trouble.
+        return None
+    return engine, module
+
+
+@atexit.register
+def _let_go() -> None:
+    """End all copies before the interpreter does: then wasmtime finds itself half gone and says so on stderr."""
+    _idle.clear()
+    _compiled.cache_clear()
+
+
+# --- its text ------------------------------------------------------------------------------------
+
+
+def text() -> str:
+    """Write the program: `even(width, count)`, and `ragged(count)`, which returns how many cells are over `SHORT`."""
+    return f"""
+(module
+  (memory (export "memory") {PAGES} {PAGES})
+
+  (func (export "even") (param $width i32) (param $count i32)
+    (local $at i32) (local $into i32) (local $end i32)
+    (local.set $at (i32.const {VALUES_AT}))
+    (local.set $into (i32.const {HASHES_AT}))
+    (local.set $end (i32.add (local.get $into) (i32.shl (local.get $count) (i32.const 3))))
+    (block $done (loop $next
+      (br_if $done (i32.ge_u (local.get $into) (local.get $end)))
+      (i64.store (local.get $into) (call $hash (local.get $at) (local.get $width)))
+      (local.set $at (i32.add (local.get $at) (local.get $width)))
+      (local.set $into (i32.add (local.get $into) (i32.const 8)))
+      (br $next))))
+
+  (func (export "ragged") (param $count i32) (result i32)
+    (local $offset i32) (local $into i32) (local $end i32) (local $begin i32) (local $behind i32) (local $size i32)
+    (local $longer i32)
+    (local.set $offset (i32.const {OFFSETS_AT}))
+    (local.set $into (i32.const {HASHES_AT}))
+    (local.set $end (i32.add (local.get $into) (i32.shl (local.get $count) (i32.const 3))))
+    (local.set $begin (i32.load (local.get $offset)))
+    (block $done (loop $next
+      (br_if $done (i32.ge_u (local.get $into) (local.get $end)))
+      (local.set $offset (i32.add (local.get $offset) (i32.const 4)))
+      (local.set $behind (i32.load (local.get $offset)))
+      (local.set $size (i32.sub (local.get $behind) (local.get $begin)))
+      (if (i32.gt_u (local.get $size) (i32.const {SHORT}))
+        (then
+          (i64.store (local.get $into) (i64.const 0))
+          (local.set $longer (i32.add (local.get $longer) (i32.const 1))))
+        (else
+          (i64.store (local.get $into)
+            (call $hash (i32.add (i32.const {VALUES_AT}) (local.get $begin)) (local.get $size)))))
+      (local.set $begin (local.get $behind))
+      (local.set $into (i32.add (local.get $into) (i32.const 8)))
+      (br $next)))
+    (local.get $longer))
+
+  (func $hash (param $at i32) (param $size i32) (result i64)
+    (local $long i64)
+    (local.set $long (i64.extend_i32_u (local.get $size)))
+    (if (i32.gt_u (local.get $size) (i32.const 16))
+      (then (return (call $over_16 (local.get $at) (i32.add (local.get $at) (local.get $size)) (local.get $long)))))
+    (if (i32.gt_u (local.get $size) (i32.const 8))
+      (then (return (call $over_8 (local.get $at) (i32.add (local.get $at) (local.get $size)) (local.get $long)))))
+    (if (i32.gt_u (local.get $size) (i32.const 3))
+      (then (return (call $rrmxmx
+        (i64.xor
+          (i64.add
+            (i64.shl (i64.load32_u (local.get $at)) (i64.const 32))
+            (i64.load32_u (i32.sub (i32.add (local.get $at) (local.get $size)) (i32.const 4))))
+          (i64.const {_word(8) ^ _word(16)}))
+        (local.get $long)))))
+    (if (local.get $size)
+      (then (return (call $xxh64_avalanche
+        (i64.xor
+          (i64.or
+            (i64.or
+              (i64.shl (i64.load8_u (local.get $at)) (i64.const 16))
+              (i64.shl
+                (i64.load8_u (i32.add (local.get $at) (i32.shr_u (local.get $size) (i32.const 1))))
+                (i64.const 24)))
+            (i64.or
+              (i64.load8_u (i32.sub (i32.add (local.get $at) (local.get $size)) (i32.const 1)))
+              (i64.shl (local.get $long) (i64.const 8))))
+          (i64.const {_word(0, 4) ^ _word(4, 4)}))))))
+    (i64.const {xxhash.xxh3_64_intdigest(b"")}))
+
+  ;; 9 to 16 bytes: the first eight and the last eight.
+  (func $over_8 (param $at i32) (param $end i32) (param $size i64) (result i64)
+    (local $low i64) (local $high i64)
+    (local.set $low (i64.xor (i64.load (local.get $at)) (i64.const {_word(24) ^ _word(32)})))
+    (local.set $high
+      (i64.xor (i64.load (i32.sub (local.get $end) (i32.const 8))) (i64.const {_word(40) ^ _word(48)})))
+    (call $avalanche
+      (i64.add
+        (i64.add (local.get $size) (call $swap (local.get $low)))
+        (i64.add (local.get $high) (call $fold (local.get $low) (local.get $high))))))
+
+  ;; 17 to 128 bytes: pairs of words from both ends inwards.
+  (func $over_16 (param $at i32) (param $end i32) (param $size i64) (result i64)
+    (local $sum i64)
+    (local.set $sum (i64.mul (local.get $size) (i64.const {PRIME64_1})))
+    {_pairs(0)}
+    (if (i64.gt_u (local.get $size) (i64.const 32)) (then
+      {_pairs(1)}
+      (if (i64.gt_u (local.get $size) (i64.const 64)) (then
+        {_pairs(2)}
+        (if (i64.gt_u (local.get $size) (i64.const 96)) (then
+          {_pairs(3)}))))))
+    (call $avalanche (local.get $sum)))
+
+  (func $pair (param $at i32) (param $one i64) (param $two i64) (result i64)
+    (call $fold
+      (i64.xor (i64.load (local.get $at)) (local.get $one))
+      (i64.xor (i64.load offset=8 (local.get $at)) (local.get $two))))
+
+  ;; The 128-bit product, its halves folded together.
+  (func $fold (param $one i64) (param $two i64) (result i64)
+    (i64.xor (i64.mul_wide_u (local.get $one) (local.get $two))))
+
+  (func $swap (param $word i64) (result i64)
+    (local.set $word (i64.or
+      (i64.and (i64.shr_u (local.get $word) (i64.const 8)) (i64.const 0x00FF00FF00FF00FF))
+      (i64.shl (i64.and (local.get $word) (i64.const 0x00FF00FF00FF00FF)) (i64.const 8))))
+    (local.set $word (i64.or
+      (i64.and (i64.shr_u (local.get $word) (i64.const 16)) (i64.const 0x0000FFFF0000FFFF))
+      (i64.shl (i64.and (local.get $word) (i64.const 0x0000FFFF0000FFFF)) (i64.const 16))))
+    (i64.rotl (local.get $word) (i64.const 32)))
+
+  (func $avalanche (param $hash i64) (result i64)
+    {_shifted(37, PRIME_MX1)}
+    (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 32))))
+
+  (func $xxh64_avalanche (param $hash i64) (result i64)
+    {_shifted(33, PRIME64_2)}
+    {_shifted(29, PRIME64_3)}
+    (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 32))))
+
+  (func $rrmxmx (param $hash i64) (param $size i64) (result i64)
+    (local.set $hash (i64.mul (i64.const {PRIME_MX2})
+      (i64.xor (local.get $hash)
+        (i64.xor (i64.rotl (local.get $hash) (i64.const 49)) (i64.rotl (local.get $hash) (i64.const 24))))))
+    (local.set $hash (i64.mul (i64.const {PRIME_MX2})
+      (i64.xor (local.get $hash)
+        (i64.add (i64.shr_u (local.get $hash) (i64.const 35)) (local.get $size)))))
+    (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 28)))))
+"""
+
+
+def _word(at: int, size: int = 8) -> int:
+    """Read a word of the secret."""
+    return int.from_bytes(SECRET[at : at + size], "little")
+
+
+def _pairs(number: int) -> str:
+    """Add the pair so many pairs from the begin, and its twin before the end."""
+    words = struct.unpack_from("<4Q", SECRET, 32 * number)
+    head, tail = (" ".join(f"(i64.const {word})" for word in pair) for pair in (words[:2], words[2:]))
+    return f"""(local.set $sum (i64.add (local.get $sum) (i64.add
+      (call $pair (i32.add (local.get $at) (i32.const {16 * number})) {head})
+      (call $pair (i32.sub (local.get $end) (i32.const {16 * number + 16})) {tail}))))"""
+
+
+def _shifted(by: int, prime: int) -> str:
+    """Fold the upper bits down and multiply."""
+    return f"""(local.set $hash
+      (i64.mul (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const {by}))) (i64.const {prime})))"""
