@@ -118,7 +118,7 @@ class Recorder(logging.Handler):
         failure = event.step_failure_data
         step.ended = True
         self.interrupted = self.interrupted or interruption.is_asked() or _was_interrupted(failure.error)
-        # A drain that failed takes the tables made of its changes along: why it did is the reason of all, words and code.
+        # A drain that failed takes the tables made of its changes along: its reason is that of all, words and code.
         if not step.message:
             _note_failure(step, failure)
         self._watch(News("failed", export, text=step.message))

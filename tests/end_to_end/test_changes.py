@@ -251,7 +251,7 @@ def test_drain_that_cannot_begin_gives_its_own_reason_beside_its_tables(shop: Sh
     shop.run_sql("CREATE TABLE places (n int NOT NULL)", "ALTER TABLE places REPLICA IDENTITY FULL")
     shop.run_sql("ALTER TABLE places ADD CONSTRAINT places_n UNIQUE (n) DEFERRABLE")
     shop.shell.configure(
-        {**CDC, "table": "places", "key": ["n"], "apply": ["mirror"], "cdc": {"slot": "e2e_own", "initial": "snapshot"}},
+        {**CDC, "table": "places", "key": ["n"], "apply": ["mirror"], "cdc": {"slot": "e2e_n", "initial": "snapshot"}},
         spark={"conf": {}},
     )  # fmt: skip
 

@@ -317,7 +317,7 @@ def test_key_that_two_rows_may_have_for_a_while_is_refused(fresh: str, when: str
             start = log.begin()
             run(fresh, deferrable, "INSERT INTO t VALUES (1, 1), (2, 2)", "UPDATE t SET n = n + 1")
 
-            with pytest.raises(LogRefused, match="t_n keeps unique: it is DEFERRABLE.*make the constraint NOT DEFER"):
+            with pytest.raises(LogRefused, match=r"t_n keeps unique: it is DEFERRABLE.*make the constraint NOT DEFER"):
                 drain(log, start)
     failing = [each.status for each in found if each.name == "key public.t"]
 

@@ -47,8 +47,8 @@ SELECT json_build_object(
     'abandoned', (SELECT json_agg(r.slot_name) FROM pg_replication_slots r WHERE NOT r.active AND r.slot_name <> %s
         AND NOT pg_is_in_recovery() AND pg_wal_lsn_diff(pg_current_wal_flush_lsn(), r.restart_lsn) > %s))"""
 
-# relreplident: d primary key, i an index, f the whole row, n nothing. A primary key that is DEFERRABLE identifies no row
-# for the log (PostgreSQL, src/backend/utils/cache/relcache.c, RelationGetIndexList).
+# relreplident: d primary key, i an index, f the whole row, n nothing. A DEFERRABLE primary key identifies no row for
+# the log (PostgreSQL, src/backend/utils/cache/relcache.c, RelationGetIndexList).
 TABLES = """
 SELECT u.configured, c.relkind::text, c.relreplident::text,
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate) AS has_key,
