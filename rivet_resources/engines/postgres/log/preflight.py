@@ -234,7 +234,7 @@ def _identity(label: str, name: str, identity: str, *, has_key: bool, has_index:
 def _keyed(log: Catalog, capture: Capture, row: tuple[Any, ...]) -> Iterator[Finding]:
     """Judge whether the log names rows by the columns by which mirrors, histories and messages know them."""
     table, identity, columns, label, oid, known = row[0], row[2], row[7], row[8], row[10], row[11]
-    if capture.is_keyed and identity == "f" and (constraint := deferrable_key(log.ask, oid, capture.key)):
+    if capture.is_keyed and identity == "f" and (constraint := deferrable_key(log, oid, capture.key)):
         yield Finding(f"key {label}", "fail", exchangeable(label, capture.key, constraint), IMMEDIATE_KEY)
     if not capture.is_keyed or identity in ("f", "n"):
         return

@@ -183,7 +183,7 @@ class RelationCache:
             postgres_catalog.indexes(self.catalog, relation.oid)[0] if self.is_keyed or is_whole else ()
         )
         if is_whole:
-            if self.is_keyed and (constraint := deferrable_key(self.catalog.ask, relation.oid, self.key)):
+            if self.is_keyed and (constraint := deferrable_key(self.catalog, relation.oid, self.key)):
                 raise LogRefused(
                     f"{exchangeable(relation.label, self.key, constraint)}. Please {IMMEDIATE_KEY}; then "
                     f"`rivet state reset`, and begin with a new copy."
@@ -200,11 +200,11 @@ class RelationCache:
         return tuple(ordinals[name] for name in identity)
 
 
-def deferrable_key(ask: Ask, oid: int, key: Sequence[str]) -> str | None:
+def deferrable_key(catalog: Catalog, oid: int, key: Sequence[str]) -> str | None:
     """Name the constraint that alone keeps `key` unique, and only at the end of a statement or transaction."""
     if not key:  # the table's own key never is such a one
         return None
-    rows = ask(UNIQUE_WITHIN, (oid, list(key)), doing="reading the unique constraints")
+    rows = catalog.ask(UNIQUE_WITHIN, (oid, list(key)), doing="reading the unique constraints")
     return None if not rows or any(is_immediate for _, is_immediate in rows) else str(rows[0][0])
 
 
