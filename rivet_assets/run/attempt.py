@@ -19,7 +19,7 @@ from rivet_assets.modes.by_shard import kept_as, naming, shard_of, shard_window,
 from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
 from rivet_assets.run.admit.admission import Admission, last_of_chain, refuse_unproven
-from rivet_assets.run.baseline import baseline_of
+from rivet_assets.run.baseline import baseline_of, cursor_drift
 from rivet_assets.run.drift import Drift, compare, judge, refuse_reordered
 from rivet_assets.run.journal import Journal
 from rivet_assets.run.judge.profiles import with_profile
@@ -328,7 +328,8 @@ def _stage(
         agreed = judge_columns(export, relation, window.key if window else WHOLE, journal)
         committed = committed_cursor(site, seen)
         if committed.value is not None and export.cursor is not None:
-            refuse_reordered(drift, export.cursor, export=export.name, relation=relation.name)
+            ordered = cursor_drift(drift, export, relation, state=site.state, root=seen or site.root)
+            refuse_reordered(ordered, export.cursor, export=export.name, relation=relation.name)
         extract = cast(Mode, export).extract(
             Planning(
                 source=site.source,

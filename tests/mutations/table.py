@@ -2987,6 +2987,14 @@ SECOND_LOOK = (
         ("tests/engines/test_evolve.py::test_a_cursor_that_is_ordered_otherwise_now_is_refused_whatever_the_policy",),
     ),
     Fault(
+        "a_cursor_is_judged_by_what_steps_make_of_it",
+        "rivet_assets/run/baseline.py",
+        "    return replace(drift, retyped=(*(each for each in drift.retyped if each[0] != name), *mine))\n",
+        "    return drift\n",
+        "a cursor that a step drops became a text at the source: rows are passed over, and nobody knows",
+        ("tests/engines/test_evolve.py::test_a_cursor_is_judged_as_the_source_has_it",),
+    ),
+    Fault(
         "a_store_from_before_a_reset_is_believed",
         "rivet_assets/run/attempt.py",
         "    return not chain.keys() <= site.state.known_runs(site.export.name)\n",
