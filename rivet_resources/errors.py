@@ -289,7 +289,7 @@ class WindowBusy(RivetError):
 
 
 class WindowConflict(RivetError):
-    """The export's folder holds windows of another mode that this one would not replace."""
+    """The export's folder holds windows that this one would neither replace nor follow: rows would show twice."""
 
     code = "RIVET_WINDOW_CONFLICT"
 

@@ -116,16 +116,22 @@ class Recorder(logging.Handler):
 
     def _on_step_failure(self, event: dg.DagsterEvent, export: str, step: Step) -> None:
         failure = event.step_failure_data
-        metadata = failure.user_failure_data.metadata if failure.user_failure_data else {}
-        words = failure.user_failure_data.description if failure.user_failure_data else None
         step.ended = True
         self.interrupted = self.interrupted or interruption.is_asked() or _was_interrupted(failure.error)
-        step.message = step.message or words or _cause(failure.error)
-        step.code = str(getattr(metadata.get("rivet/code"), "value", "")) or step.code
-        step.cause = "" if step.code else _first_error(failure.error)
-        step.exit_code = int(getattr(metadata.get("rivet/exit_code"), "value", 1))
-        step.traceback = failure.error.to_string() if failure.error else ""
+        # A drain that failed takes the tables made of its changes along: its reason is that of all, words and code.
+        if not step.message:
+            _note_failure(step, failure)
         self._watch(News("failed", export, text=step.message))
+
+
+def _note_failure(step: Step, failure: Any) -> None:
+    metadata = failure.user_failure_data.metadata if failure.user_failure_data else {}
+    words = failure.user_failure_data.description if failure.user_failure_data else None
+    step.message = words or _cause(failure.error)
+    step.code = str(getattr(metadata.get("rivet/code"), "value", ""))
+    step.cause = "" if step.code else _first_error(failure.error)
+    step.exit_code = int(getattr(metadata.get("rivet/exit_code"), "value", 1))
+    step.traceback = failure.error.to_string() if failure.error else ""
 
 
 def _was_interrupted(error: Any) -> bool:

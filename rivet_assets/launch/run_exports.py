@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_assets.config.extras import extras_of, missing_extras
 from rivet_assets.config.selection import choose_exports, due
-from rivet_assets.launch.outcome import Outcome, not_begun
+from rivet_assets.launch.outcome import Outcome
 from rivet_assets.launch.outcome_of_run import RunRecords, history_of, outcome_of
 from rivet_assets.launch.recorder import Recorder, Watch
+from rivet_assets.launch.unbegun import fail_unbegun
 from rivet_assets.plan.schedule import Turn, run_turns
 from rivet_assets.run import interruption
 from rivet_assets.run.actor import RIVET_ACTOR, command_line
@@ -100,14 +101,14 @@ def _plan(config: RivetConfig, exports: Sequence[Export], partitions: Sequence[s
     plan: list[tuple[Export, list[str] | None]] = []
     failed: dict[str, Outcome] = {}
     for export in exports:
+        began = datetime.now(UTC)
         try:
             plan.append((export, due(config, export, partitions or None)))
         except RivetError as error:
             # What was asked for in vain is told before anything runs; a source that is away stops no other export.
             if partitions and isinstance(error, ConfigError):
                 raise
-            source, _ = config.source_of(export)
-            failed[export.name] = not_begun(export.name, error, source=source, mode=export.mode)
+            failed[export.name] = fail_unbegun(config, export, error, began=began)
     return plan, failed
 
 

@@ -20,7 +20,7 @@ from rivet_assets.modes.partitions import windows_of
 from rivet_assets.modes.protocol import Mode, Planning
 from rivet_assets.plan.duration import rate_of
 from rivet_assets.plan.priority import RunHistory
-from rivet_assets.run.baseline import baseline_of
+from rivet_assets.run.baseline import baseline_of, cursor_drift
 from rivet_assets.run.drain import checkpoint_key, checkpoints_of
 from rivet_assets.run.drift import Drift, compare
 from rivet_assets.run.log_status import LogLook, look, open_for_look, read_position
@@ -96,6 +96,7 @@ class SourceLook:
     seen: tuple[PlannedExtract, ...]
     relation: Relation | None = None
     drift: Drift = field(default_factory=Drift)
+    cursor_drift: Drift = field(default_factory=Drift)  # with the cursor's type at the source
     notes: tuple[str, ...] = ()
     unread: int | None = None  # changes in a log that a drain would find
 
@@ -230,11 +231,13 @@ def look_at(place: PlanContext, windows: Sequence[tuple[str, Window]], boundary:
             ((_, relation),) = _relations(ours, session)
             seen += [_plan_window(here, ours, session, relation, window=each, cursor=begins_at) for each in members]
     notes = [note for each in seen if each.extract for note in each.extract.notes]
+    drift = _drift(here, relation)
     return SourceLook(
         columns=_columns([("", relation)], export),
         seen=(*seen, *(PlannedExtract(window) for _, window in windows[MOST_LOOKED_AT:])),
         relation=relation,
-        drift=_drift(here, relation),
+        drift=drift,
+        cursor_drift=cursor_drift(drift, ours, relation, state=here.state, root=here.root()),
         notes=tuple(dict.fromkeys([*asked, *notes])),
     )
 

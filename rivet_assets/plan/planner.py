@@ -256,7 +256,7 @@ def _predict_drift(export: Export, looked: SourceLook) -> list[str]:
     try:
         relation = export.table or "the query"
         judge(looked.drift, export.on_schema_drift, export=export.name, relation=relation)
-        refuse_reordered(looked.drift, export.cursor or (), export=export.name, relation=relation)
+        refuse_reordered(looked.cursor_drift, export.cursor or (), export=export.name, relation=relation)
     except DriftRefused as refused:
         return [f"the run will stop: {refused}"]
     return []

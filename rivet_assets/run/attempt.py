@@ -19,7 +19,7 @@ from rivet_assets.modes.by_shard import kept_as, naming, shard_of, shard_window,
 from rivet_assets.modes.protocol import Mode, Planning, require_name
 from rivet_assets.run import interruption
 from rivet_assets.run.admit.admission import Admission, last_of_chain, refuse_unproven
-from rivet_assets.run.baseline import baseline_of
+from rivet_assets.run.baseline import baseline_of, cursor_drift
 from rivet_assets.run.drift import Drift, compare, judge, refuse_reordered
 from rivet_assets.run.journal import Journal
 from rivet_assets.run.judge.profiles import with_profile
@@ -35,7 +35,7 @@ from rivet_assets.run.progress import Progress
 from rivet_assets.run.read_limits import budget_notes
 from rivet_assets.run.schema_agreement import SchemaGate, SchemaProposal
 from rivet_assets.run.topics import finished_in_topic, registered_columns
-from rivet_resources.commit.chain import resolve_boundary, resolve_cursor
+from rivet_resources.commit.chain import ends_at, resolve_boundary, resolve_cursor
 from rivet_resources.commit.manifest import current_manifests, window_manifest
 from rivet_resources.commit.publish import discard
 from rivet_resources.commit.remembered import Remembered
@@ -263,15 +263,26 @@ def committed_cursor(site: Site, root: ReadableRoot | None = None) -> Cursor:
 
 
 def _is_behind(site: Site, held: Cursor, root: ReadableRoot) -> bool:
-    """Return whether a run that the store does not know committed the next window: the store is older than that.
+    """Return whether runs that the store does not know committed what is there: the store is older than that.
 
     As one that was restored from a copy is. To read from its cursor again would replace windows by what the source has
-    now, and rows that it has no more would be gone. A run that died behind its manifest is known, and is done again.
+    now, and rows that it has no more would be gone; or, where a reset made another chain of windows since, show rows
+    twice beside that. A run that died behind its manifest is known, and is done again.
     """
     if held.value is None or not site.root.keeps_manifests:
         return False
-    found = window_manifest(root, Window.after(held.value, held.boundary.visit))
-    return found is not None and site.state.run(found[0].run_id) is None
+    place = (held.value, held.boundary.visit)
+    found = window_manifest(root, Window.after(*place))
+    if found is not None:
+        return site.state.run(found[0].run_id) is None
+    last = last_of_chain(site.state, site.export.name)
+    before = window_manifest(root, last) if last else None  # read already, when its database was told
+    if before is not None and before[0].cursor is not None and ends_at(before[0].cursor) == place:
+        return False
+    chain = {each.run_id: each.cursor for each in current_manifests(site.root).values() if each.cursor is not None}
+    if not chain or place in map(ends_at, chain.values()):
+        return False
+    return not chain.keys() <= site.state.known_runs(site.export.name)
 
 
 def remember(site: Site, extract: Extract) -> None:
@@ -317,7 +328,8 @@ def _stage(
         agreed = judge_columns(export, relation, window.key if window else WHOLE, journal)
         committed = committed_cursor(site, seen)
         if committed.value is not None and export.cursor is not None:
-            refuse_reordered(drift, export.cursor, export=export.name, relation=relation.name)
+            ordered = cursor_drift(drift, export, relation, state=site.state, root=seen or site.root)
+            refuse_reordered(ordered, export.cursor, export=export.name, relation=relation.name)
         extract = cast(Mode, export).extract(
             Planning(
                 source=site.source,

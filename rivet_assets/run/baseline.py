@@ -8,16 +8,21 @@ and the policies (`drift.py`).
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rivet_resources.commit.manifest import Manifest, current_manifests
+from rivet_assets.run.admit.admission import last_of_chain
+from rivet_resources.commit.manifest import Manifest, current_manifests, window_manifest
 from rivet_resources.contracts.change_log import ENVELOPE
 from rivet_resources.state.committed import columns_of
 from rivet_resources.state.schemas import Columns
 
 if TYPE_CHECKING:
-    from rivet_resources.contracts.destination import Root
+    from rivet_assets.blocks.export import Export
+    from rivet_assets.run.drift import Drift
+    from rivet_resources.contracts.destination import ReadableRoot, Root
+    from rivet_resources.contracts.relation import Relation
     from rivet_resources.state.store import State
 
 # Ours: switching them is no drift of the source.
@@ -43,6 +48,26 @@ def baseline_of(export: str, *, state: State, root: Root, without: Collection[st
         if newest is not None and not (columns and _is_recorded(newest, state)):
             columns = columns_of(newest)
     return None if columns is None else [column for column in columns if column[0] not in without]
+
+
+def cursor_drift(drift: Drift, export: Export, relation: Relation, *, state: State, root: ReadableRoot) -> Drift:
+    """Return a drift with its cursor column as the source has it, then and now: what steps make of it orders nothing.
+
+    A step may hide another order, or the whole column; and one that is new in the file changes none. A window tells
+    the type that its cursor was read with; where none does, the drift stays as it is.
+    """
+    if export.cursor is None or not root.keeps_manifests:
+        return drift
+    name = export.cursor[0]
+    last, column = last_of_chain(state, export.name), relation.column(name)
+    # Read already, when it was asked whose database the rows are of.
+    found = window_manifest(root, last) if last is not None else None
+    told = found[0].source.extraction if found is not None else None
+    if told is None or told.cursor_column != name or told.cursor_type is None or column is None:
+        return drift
+    now = str(column.arrow)
+    mine = () if told.cursor_type == now else ((name, told.cursor_type, now),)
+    return replace(drift, retyped=(*(each for each in drift.retyped if each[0] != name), *mine))
 
 
 def _may_have_died(export: str, state: State) -> bool:

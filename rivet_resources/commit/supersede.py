@@ -40,6 +40,7 @@ from rivet_resources.commit.remembered import Remembered
 from rivet_resources.contracts.addressing import MANIFESTS
 from rivet_resources.contracts.destination import ReadableRoot
 from rivet_resources.contracts.extract import Extract, Staged, Window
+from rivet_resources.contracts.messages import Topic
 from rivet_resources.contracts.rows.value_windows import BESIDE, OTHERS, column_of_window, window_key
 from rivet_resources.errors import WindowConflict, WindowTaken
 
@@ -86,9 +87,9 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
             f"Window {extract.window.key} of export {extract.export} was committed by run "
             f"{previous.run_id if previous else '(removed since)'} while run {extract.run_id} read it. Run again."
         )
-    # Only then: without a compaction, a window that begins inside the chain replaces what descends from there, and no
-    # request need be spent on it. The window before ours was there when ours was planned: it may be gone now.
-    if before is not None or (isinstance(listed, FirstPaths) and listed.has_joined):
+    # A window that is committed anew replaces what descends from it, and no request need be spent on it; unless the
+    # window before ours, which was there when ours was planned, is gone now, or a compaction joined some.
+    if before is not None or found is None or (isinstance(listed, FirstPaths) and listed.has_joined):
         refuse_inside(extract, root=root)
     others = tuple(path for path in paths_beside(extract, listed, root=root) if path != manifest_path(extract.window))
     refuse_neighbours(extract, others, root=root)
@@ -134,30 +135,41 @@ def goes_on(extract: Extract, before: Manifest, *, root: ReadableRoot) -> bool:
 
 
 def refuse_inside(extract: Extract, *, root: ReadableRoot) -> None:
-    """Refuse a window of a chain that begins where no other one ends: inside of one that a compaction joined.
+    """Refuse a window of a chain that begins where no other one ends.
 
-    That is where a state store stands which was restored from an older copy, and a run whose chain was joined or
-    replaced while it read. The newest commit beside the parts answers in one request.
+    That is where a state store stands which was restored from before a compaction, or from before a reset, whose first
+    window began another chain; and a run whose chain was joined or replaced while it read. The newest commit beside the
+    parts answers in one request.
 
     Raises:
         WindowConflict
     """
-    if extract.window.kind != "after" or starts_anew(extract):
+    # A topic keeps what was produced, and tells itself how far it reaches.
+    if extract.window.kind != "after" or starts_anew(extract) or isinstance(root, Topic):
         return
     # The folder of chains is the export's own, so this is the newest window's. That the new one begins at its end is
-    # the usual case; only else all manifests are read.
-    # Without a compaction such a run replaces what followed; here its rows would show twice.
+    # the usual case; only else all manifests are read. Its rows would show twice, beside those of the windows there.
     copy = root.read("manifest.json")
     newest = parse(copy[0], where=f"{root.uri}/manifest.json") if copy else None
     if newest is not None and newest.cursor is not None and _begins_at(extract, newest):
         return
-    current = current_manifests(root)
+    current = {key: each for key, each in current_manifests(root).items() if each.cursor is not None}
     if current and extract.window.key not in current and not any(_begins_at(extract, m) for m in current.values()):
         raise WindowConflict(
             f"Window {extract.window.key} of export {extract.export} begins where no window at {root.uri} ends: the "
-            f"windows there were joined by `rivet compact` or dropped by `rivet retain`, and the state store is older "
-            f"than they are. Run `rivet state rebuild -e {extract.export}`, which reads the cursor from the manifests."
+            f"windows there were joined by `rivet compact`, dropped by `rivet retain`, or began anew after `rivet "
+            f"state reset`, and the state store is older than they are. {_newer_place(extract)}"
         )
+
+
+def _newer_place(extract: Extract) -> str:
+    """Return how a state store gets to where the windows end."""
+    if extract.consistency == "log":
+        return (
+            "Restore a copy of the checkpoint from after that; or begin anew, which replaces what is published: run "
+            "`rivet state reset`."
+        )
+    return f"Run `rivet state rebuild -e {extract.export}`, which reads the cursor from the manifests."
 
 
 def _begins_at(extract: Extract, manifest: Manifest) -> bool:

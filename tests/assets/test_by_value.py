@@ -384,6 +384,10 @@ def test_values_that_cannot_be_asked_for_stop_no_other_export(asked):
 
     assert ("failed", "RIVET_SOURCE_MISSING", 1) == (away.status, away.code, away.exit_code)
     assert ("success", len(ROWS)) == (sibling.status, sibling.rows)
+    with closing(state_of(config)) as state:
+        (kept,), journal = state.runs("orders"), state.journal("orders")
+    assert ((kept.run_id,), "failed", away.code) == (away.run_ids, kept.status, kept.error_code)
+    assert (away.message, "?", "RunCompleted") == (kept.error_message, kept.window, journal[-1].event)
     with pytest.raises(ConfigError, match="has no partition 'nowhere'"):
         run_exports(asked.config(ASKED), names=["orders"], partitions=["nowhere"])
 

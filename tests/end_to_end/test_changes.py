@@ -246,6 +246,22 @@ def test_mirror_and_history_follow_the_table(
     assert 100 - 1 == len(mirror)
 
 
+def test_drain_that_cannot_begin_gives_its_own_reason_beside_its_tables(shop: Shop) -> None:
+    """Its mirror fails too, for want of changes: the code that is told is the first one's, as its words are."""
+    shop.run_sql("CREATE TABLE places (n int NOT NULL)", "ALTER TABLE places REPLICA IDENTITY FULL")
+    shop.run_sql("ALTER TABLE places ADD CONSTRAINT places_n UNIQUE (n) DEFERRABLE")
+    shop.shell.configure(
+        {**CDC, "table": "places", "key": ["n"], "apply": ["mirror"], "cdc": {"slot": "e2e_n", "initial": "snapshot"}},
+        spark={"conf": {}},
+    )  # fmt: skip
+
+    answer = shop.shell.rivet("run", "--json")
+
+    (export,) = json.loads(answer.out)["exports"]
+    assert (1, "RIVET_LOG_SETUP") == (answer.code, export["code"]), answer.err
+    assert "places_n keeps unique: it is DEFERRABLE" in export["message"]
+
+
 @pytest.mark.rare
 @pytest.mark.spark
 def test_reconcile_compares_a_mirror_with_its_table(

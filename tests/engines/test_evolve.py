@@ -108,3 +108,20 @@ def test_a_cursor_that_is_ordered_otherwise_now_is_refused_whatever_the_policy(l
     assert "cursor column id" in outcome.message
     assert "rivet state reset -e plain" in outcome.message
     assert 1 == len(lab.manifests("plain"))
+
+
+@pytest.mark.parametrize("steps", ["{type: cast, columns: {id: text}}", "{type: drop, columns: [id]}"])
+def test_a_cursor_is_judged_as_the_source_has_it(lab: Lab, steps: str) -> None:
+    """Its type in the files says nothing of the order: a step hides one that changed, and a new step changes none."""
+    lab.sql("CREATE TABLE plain AS SELECT 99 AS id, 1 AS n UNION ALL SELECT 100, 2")
+    block = "name: plain, table: plain, mode: incremental, cursor_column: id"
+    assert "success" == lab.export(f"{{{block}}}").status
+    lab.sql("INSERT INTO plain VALUES (101, 3)")
+    stepped = lab.export(f"{{{block}, transforms: [{steps}]}}")
+    lab.sql(RETYPED[lab.engine.name], "INSERT INTO plain VALUES ('98', 4)")
+
+    outcome = lab.export(f"{{{block}, transforms: [{steps}]}}")
+
+    assert ("success", 1) == (stepped.status, stepped.rows), stepped.message
+    assert (4, "RIVET_DRIFT_REFUSED") == (outcome.exit_code, outcome.code)
+    assert "cursor column id" in outcome.message

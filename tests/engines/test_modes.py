@@ -282,6 +282,30 @@ def test_restored_state_store_takes_no_row_back(lab: Lab, tmp_path: Path, behind
     assert [*ALL_IDS, *range(600, 600 + behind), 700] == lab.ids("orders")
 
 
+def test_state_store_from_before_a_reset_shows_no_row_twice(lab: Lab, tmp_path: Path) -> None:
+    """Its cursor is where no window of the newer chain ends: the manifests tell where that does."""
+    lab.export(INCREMENTAL)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in lab.folder.glob(".rivet_state.db*"):
+        shutil.copy(path, copy)
+    lab.insert("orders", [{"id": 600, "at": MARCH}])
+    lab.state.reset_cursor("orders")
+    assert lab.export(INCREMENTAL).success
+    lab.insert("orders", [{"id": 601, "at": MARCH}])
+    assert lab.export(INCREMENTAL).success
+    for path in lab.folder.glob(".rivet_state.db*"):
+        path.unlink()
+    for path in copy.iterdir():
+        shutil.copy(path, lab.folder)
+    lab.insert("orders", [{"id": 700, "at": MARCH}])
+
+    outcome, again = lab.export(INCREMENTAL), lab.export(INCREMENTAL)
+
+    assert (True, 1, 0) == (outcome.success, outcome.rows, again.rows), outcome.message
+    assert [*ALL_IDS, 600, 601, 700] == lab.ids("orders")
+
+
 # --- chunked -------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rivet_resources.errors import CheckpointUnusable, LogSetup, PositionLost
+from rivet_resources.errors import CheckpointUnusable, LogSetup, PositionLost, WindowConflict
 from tests.faults.shop import Shop, mysql_shop, postgres_shop
 
 pytestmark = [pytest.mark.faults, pytest.mark.matrix]
@@ -152,6 +152,30 @@ def test_restored_backup_is_refused_or_read_again(shop: Shop) -> None:
             shop.drain()
         drop_slot(shop)
         shop.give_up()
+    shop.drain()
+    shop.must_hold()
+
+
+def test_checkpoint_from_before_a_reset_shows_no_change_twice(shop: Shop) -> None:
+    """Its window would stand beside those of the newer chain, which begins behind it."""
+    older = shop.folder / "backup.ckpt"
+    shutil.copyfile(shop.folder / "orders.ckpt", older)
+    shop.write()
+    if shop.engine == "postgres":
+        drop_slot(shop)
+    shop.give_up()
+    shop.drain()
+    shop.write()
+    shop.drain()
+    newer = shop.folder / "newer.ckpt"
+    shutil.copyfile(shop.folder / "orders.ckpt", newer)
+    shutil.copyfile(older, shop.folder / "orders.ckpt")
+    shop.write()
+    # A slot knows how far it was read.
+    error, words = (PositionLost, "someone else read") if shop.engine == "postgres" else (WindowConflict, "began anew")
+    with shop.refused(error, words, "`rivet state reset"):
+        shop.drain()
+    shutil.copyfile(newer, shop.folder / "orders.ckpt")
     shop.drain()
     shop.must_hold()
 

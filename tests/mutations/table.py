@@ -2605,11 +2605,19 @@ UPKEEP = (
     Fault(
         "older_store_goes_on_inside_a_joined_window",
         "rivet_resources/commit/supersede.py",
-        "    if before is not None or (isinstance(listed, FirstPaths) and listed.has_joined):\n"
+        "    if before is not None or found is None or (isinstance(listed, FirstPaths) and listed.has_joined):\n"
         "        refuse_inside(extract, root=root)\n",
         "",
         "a state store from a backup exports rows of a joined window a second time",
         (f"{DEATHS_OF_UPKEEP}::test_store_from_before_a_compaction_is_refused",),
+    ),
+    Fault(
+        "older_checkpoint_goes_on_beside_a_newer_chain",
+        "rivet_resources/commit/supersede.py",
+        "    if before is not None or found is None or (isinstance(listed",
+        "    if before is not None or (isinstance(listed",
+        "a checkpoint from before a reset publishes changes a second time beside the newer chain",
+        ("tests/faults/test_drain_checkpoints.py::test_checkpoint_from_before_a_reset_shows_no_change_twice",),
     ),
     Fault(
         "retention_drops_what_a_mirror_lacks",
@@ -2995,12 +3003,44 @@ SECOND_LOOK = (
         ("tests/engines/test_evolve.py::test_a_cursor_that_is_ordered_otherwise_now_is_refused_whatever_the_policy",),
     ),
     Fault(
+        "a_cursor_is_judged_by_what_steps_make_of_it",
+        "rivet_assets/run/baseline.py",
+        "    return replace(drift, retyped=(*(each for each in drift.retyped if each[0] != name), *mine))\n",
+        "    return drift\n",
+        "a cursor that a step drops became a text at the source: rows are passed over, and nobody knows",
+        ("tests/engines/test_evolve.py::test_a_cursor_is_judged_as_the_source_has_it",),
+    ),
+    Fault(
+        "a_store_from_before_a_reset_is_believed",
+        "rivet_assets/run/attempt.py",
+        "    return not chain.keys() <= site.state.known_runs(site.export.name)\n",
+        "    return False\n",
+        "an incremental export is refused for ever, where the manifests tell where it goes on",
+        ("tests/engines/test_modes.py::test_state_store_from_before_a_reset_shows_no_row_twice",),
+    ),
+    Fault(
         "a_restored_store_is_believed",
         "rivet_assets/run/attempt.py",
-        "    return found is not None and site.state.run(found[0].run_id) is None\n",
-        "    return False\n",
+        "        return site.state.run(found[0].run_id) is None\n",
+        "        return False\n",
         "windows are replaced by what the source has now: purged rows are gone",
         ("tests/engines/test_modes.py::test_restored_state_store_takes_no_row_back",),
+    ),
+    Fault(
+        "policies_below_a_query_are_not_told",
+        "rivet_resources/engines/postgres/session.py",
+        'if error.diag.source_function == "check_enable_rls":',
+        "if False:",
+        "a query exports some of the rows as if they were all",
+        ("tests/engines/postgres/test_catalog.py::test_row_security_below_a_query_or_view_is_told",),
+    ),
+    Fault(
+        "rows_share_a_deferrable_key_unseen",
+        "rivet_resources/engines/postgres/log/relations.py",
+        "    return None if not rows or any(is_immediate for _, is_immediate in rows) else str(rows[0][0])\n",
+        "    return None\n",
+        "a mirror loses rows whose keys one statement moved along",
+        ("tests/engines/postgres/test_log.py::test_key_that_two_rows_may_have_for_a_while_is_refused",),
     ),
     Fault(
         "changes_go_by_the_logs_key_alone",

@@ -33,6 +33,8 @@ class Catalog(Protocol):
 
     def prepare(self, statement: str, *, doing: str) -> list[tuple[str, int, int]]: ...
 
+    def find_policed(self, statement: str, *, doing: str) -> str | None: ...
+
 
 # --- tables --------------------------------------------------------------------------------------
 
@@ -134,15 +136,27 @@ def describe_table(catalog: Catalog, name: str, rules: TypeRules) -> Relation:
         rows_estimate=rows,
         bytes_estimate=size,
         comments="all" if table.is_root else "own",
-        caution=_hidden_rows(table, catalog.user) if table.is_filtered else "",
+        caution=_hidden_rows(table.label, catalog.user) if table.is_filtered else _hidden_below(catalog, table),
     )
 
 
-def _hidden_rows(table: _Table, user: str) -> str:
+def _hidden_rows(label: str, user: str, *, through: str = "") -> str:
     return (
-        f"row-level security decides which rows of {table.label} user {user} sees, and only these are exported; where "
-        f"all are wanted, let an administrator run: ALTER ROLE {sql.quote(user)} BYPASSRLS"
+        f"row-level security decides which rows of {label} user {user} sees{through}, and only these are exported; "
+        f"where all are wanted, let an administrator run: ALTER ROLE {sql.quote(user)} BYPASSRLS"
     )
+
+
+def _hidden_below(catalog: Catalog, table: _Table) -> str:
+    """Return that policies hide rows of what a view reads; '' where they do not."""
+    if table.kind != "v":
+        return ""
+    hiding = catalog.find_policed(f"SELECT * FROM {table.sql}", doing=f"looking for policies below {table.label}")
+    return _hidden_by_view(hiding, table.label, catalog.user) if hiding else ""
+
+
+def _hidden_by_view(hiding: str, label: str, user: str) -> str:
+    return f"{_hidden_rows(hiding, user, through=f' through view {label}')}, or the same of the view's owner"
 
 
 def _find(catalog: Catalog, name: str) -> _Table:
@@ -259,7 +273,9 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
         raise ConfigError("The query returns no columns; select at least one.")
     described = [Described(name=name, oid=oid, modifier=modifier) for name, oid, modifier in results]
     columns = type_columns(catalog, described, rules, relation="query", is_table=False)
-    return Relation(name="query", sql=derived, columns=columns, is_table=False)
+    hiding = catalog.find_policed(f"SELECT * FROM {derived}", doing="looking for policies below the query")
+    caution = _hidden_rows(hiding, catalog.user, through=" in the query") if hiding else ""
+    return Relation(name="query", sql=derived, columns=columns, is_table=False, caution=caution)
 
 
 # --- types ---------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ SELECT u.configured, n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE'),
        has_any_column_privilege(c.oid, 'SELECT'),
        c.relkind IN ('r', 'm') AND s.last_analyze IS NULL AND s.last_autoanalyze IS NULL AND c.reltuples <= 0
        AND pg_relation_size(c.oid) > 0,
-       pg_get_userbyid(c.relowner), row_security_active(c.oid)
+       pg_get_userbyid(c.relowner), row_security_active(c.oid), c.relkind::text
 FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS u (configured, schema, name, n)
 JOIN pg_class c ON c.relname = u.name AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -260,6 +260,14 @@ def _speak(milliseconds: str) -> str:
 # --- the tables ----------------------------------------------------------------------------------
 
 
+def _is_policed(catalog: Catalog, row: tuple[Any, ...]) -> bool:
+    """Return whether policies hide rows of what a view reads."""
+    if row[8] != "v" or not (row[3] and row[4]):
+        return False
+    view = f"{quote(row[1])}.{quote(row[2])}"
+    return catalog.find_policed(f"SELECT * FROM {view}", doing=f"looking for policies below {view}") is not None
+
+
 def _tables(catalog: Catalog, tables: Sequence[str], role: str) -> Iterator[Finding]:
     """Yield what the role may not read, with one script for all of it, and what was never analysed."""
     if not tables:
@@ -276,7 +284,7 @@ def _tables(catalog: Catalog, tables: Sequence[str], role: str) -> Iterator[Find
     closed = [f"{quote(row[1])}.{quote(row[2])}" for row in lacking.values() if not row[4]]
     script += [f"GRANT SELECT ON TABLE {', '.join(closed)} TO {user};"] if closed else []
     yield from grants_finding(role, lacking, script)
-    filtered = [f"{quote(row[1])}.{quote(row[2])}" for row in found.values() if row[7]]
+    filtered = [f"{quote(row[1])}.{quote(row[2])}" for row in found.values() if row[7] or _is_policed(catalog, row)]
     if filtered:
         text = f"row-level security decides which rows of {', '.join(filtered)} this role sees; only these are exported"
         yield Finding("row_security", "warn", text, f"ALTER ROLE {user} BYPASSRLS;  -- where all rows are wanted")

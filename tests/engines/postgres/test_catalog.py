@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from rivet_assets.doctor.examine import examine
 from tests.lab import Lab
 
 # What a column can be declared as: base types, ranges and multiranges, and arrays of them; not pseudo-types.
@@ -99,3 +100,35 @@ def test_row_security_that_hides_rows_is_told(clerk: Lab) -> None:
 
     assert [1] == clerk.ids("visits")
     assert any("row-level security" in warning and "BYPASSRLS" in warning for warning in outcome.warnings)
+
+
+# What is exported, and which rows of it a clerk sees; the one who owns the tables sees all.
+BELOW = {
+    "query": ("query: SELECT v.id FROM visits v JOIN orders o ON o.id = v.id", [1], True),
+    "query of what no policy hides": ("query: SELECT id FROM orders WHERE id < 3", [1, 2], False),
+    "query of a view": ("query: SELECT id FROM mine", [1], True),
+    "view of who reads": ("table: mine", [1], True),
+    "view of its owner": ("table: theirs", [1, 2], False),
+}
+
+
+@pytest.mark.parametrize("case", BELOW)
+def test_row_security_below_a_query_or_view_is_told(clerk: Lab, case: str) -> None:
+    """The policies that hold are those of the tables it reads, through views whose reader they ask."""
+    clerk.sql(
+        "CREATE TABLE visits (id int PRIMARY KEY, owner text)", "INSERT INTO visits VALUES (1, 'us'), (2, 'them')",
+        "ALTER TABLE visits ENABLE ROW LEVEL SECURITY", f"CREATE POLICY ours ON visits {OURS}",
+        "CREATE VIEW mine WITH (security_invoker) AS SELECT * FROM visits", "CREATE VIEW theirs AS TABLE visits",
+        "GRANT SELECT ON visits, orders, mine, theirs TO clerk",
+    )  # fmt: skip
+    what, rows, is_told = BELOW[case]
+
+    block = f"{{name: seen, mode: full, {what}}}"
+    outcome, looked = clerk.export(block), [row for row in examine(clerk.config(block)) if row.name == "row_security"]
+
+    assert outcome.success, outcome.message
+    assert (is_told and "table" in what) == bool(looked)  # the doctor looks at tables and views
+    assert rows == clerk.ids("seen")
+    told = [warning for warning in outcome.warnings if "row-level security" in warning]
+    assert is_told == bool(told)
+    assert all("rows of visits user clerk sees" in each and 'ALTER ROLE "clerk" BYPASSRLS' in each for each in told)

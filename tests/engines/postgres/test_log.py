@@ -304,6 +304,39 @@ def test_log_that_does_not_say_which_row_is_deleted_is_refused(fresh: str, case:
         assert not [each for each in log.preflight() if each.name == "key public.t"]
 
 
+@pytest.mark.parametrize("when", ["before", "later"])
+def test_key_that_two_rows_may_have_for_a_while_is_refused(fresh: str, when: str) -> None:
+    """`UPDATE t SET n = n + 1` gives rows the key of the next one: a mirror would take the deletes for theirs."""
+    table, whole = "CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL)", "ALTER TABLE t REPLICA IDENTITY FULL"
+    deferrable = "ALTER TABLE t ADD CONSTRAINT t_n UNIQUE (n) DEFERRABLE"
+    run(fresh, table, whole, *([deferrable] if when == "before" else []))
+    asked = capture("t", slot="rivet_exchangeable", is_keyed=True, key=("n",))
+    with log_of(fresh, asked) as log, log_of(fresh, replace(asked, slot="rivet_unkeyed", is_keyed=False)) as plain:
+        found, unkeyed = log.preflight(), plain.preflight()
+        if when == "later":
+            start = log.begin()
+            run(fresh, deferrable, "INSERT INTO t VALUES (1, 1), (2, 2)", "UPDATE t SET n = n + 1")
+
+            with pytest.raises(LogRefused, match=r"t_n keeps unique: it is DEFERRABLE.*make the constraint NOT DEFER"):
+                drain(log, start)
+    failing = [each.status for each in found if each.name == "key public.t"]
+
+    assert (["fail"] if when == "before" else []) == failing
+    assert not [each for each in unkeyed if each.name == "key public.t"]
+    run(fresh, "ALTER TABLE t DROP CONSTRAINT t_n, ADD CONSTRAINT t_n UNIQUE (n)")
+    with log_of(fresh, replace(asked, slot="rivet_immediate")) as log:
+        assert not [each for each in log.preflight() if each.name == "key public.t"]
+
+
+def test_deferrable_primary_key_alone_identifies_no_row(fresh: str) -> None:
+    """PostgreSQL refuses the application's own UPDATE once such a table is published: the preflight comes first."""
+    run(fresh, "CREATE TABLE t (id int PRIMARY KEY DEFERRABLE)")
+    with log_of(fresh, capture("t", slot="rivet_deferrable")) as log:
+        (found,) = [each for each in log.preflight() if each.name == "replica_identity public.t"]
+
+    assert ("fail", 'ALTER TABLE "t" REPLICA IDENTITY FULL;') == (found.status, found.fix)
+
+
 def test_rows_before_are_given_when_asked(fresh: str) -> None:
     """`__before` is the whole row under FULL, the key alone when a key moved, and NULL where the log has none."""
     run(

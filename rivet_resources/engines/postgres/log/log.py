@@ -167,6 +167,10 @@ class PostgresLog:
         """Describe a statement; a log only knows tables, so nobody asks."""
         raise SourceError(f"While {doing}: a change log describes tables, never queries. Report this.")
 
+    def find_policed(self, statement: str, *, doing: str) -> str | None:
+        """Find no policy: a log has every row."""
+        return None
+
     def _select(self, expression: str, texts: Sequence[str | None]) -> list[str | None]:
         """Run a column's own SELECT expression over texts, in a pinned transaction; the texts it gives, in order."""
         import psycopg  # driver

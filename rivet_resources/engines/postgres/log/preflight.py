@@ -12,7 +12,12 @@ from rivet_resources.contracts.change_log import Capture
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.engines.postgres.catalog import Catalog, all_indexes, key_of, rule_column
 from rivet_resources.engines.postgres.log.create_slot import publication_sql
-from rivet_resources.engines.postgres.log.relations import unidentified
+from rivet_resources.engines.postgres.log.relations import (
+    IMMEDIATE_KEY,
+    deferrable_key,
+    exchangeable,
+    unidentified,
+)
 from rivet_resources.engines.postgres.log.survey import (
     FIRST_STANDBY,
     add_tables,
@@ -42,10 +47,11 @@ SELECT json_build_object(
     'abandoned', (SELECT json_agg(r.slot_name) FROM pg_replication_slots r WHERE NOT r.active AND r.slot_name <> %s
         AND NOT pg_is_in_recovery() AND pg_wal_lsn_diff(pg_current_wal_flush_lsn(), r.restart_lsn) > %s))"""
 
-# relreplident: d primary key, i an index, f the whole row, n nothing.
+# relreplident: d primary key, i an index, f the whole row, n nothing. A DEFERRABLE primary key identifies no row for
+# the log (PostgreSQL, src/backend/utils/cache/relcache.c, RelationGetIndexList).
 TABLES = """
 SELECT u.configured, c.relkind::text, c.relreplident::text,
-       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) AS has_key,
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate) AS has_key,
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisreplident AND NOT i.indisprimary),
        has_any_column_privilege(c.oid, 'SELECT'),
        ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
@@ -228,6 +234,8 @@ def _identity(label: str, name: str, identity: str, *, has_key: bool, has_index:
 def _keyed(log: Catalog, capture: Capture, row: tuple[Any, ...]) -> Iterator[Finding]:
     """Judge whether the log names rows by the columns by which mirrors, histories and messages know them."""
     table, identity, columns, label, oid, known = row[0], row[2], row[7], row[8], row[10], row[11]
+    if capture.is_keyed and identity == "f" and (constraint := deferrable_key(log, oid, capture.key)):
+        yield Finding(f"key {label}", "fail", exchangeable(label, capture.key, constraint), IMMEDIATE_KEY)
     if not capture.is_keyed or identity in ("f", "n"):
         return
     key = capture.key or key_of(all_indexes(log, (oid,)))

@@ -38,6 +38,17 @@ WHERE c.oid = %s::int8::oid AND a.attnum > 0 AND NOT a.attisdropped"""
 
 KNOWN_TYPES = "SELECT oid::int8 FROM pg_type WHERE oid = ANY (%s::int8[]::oid[])"
 
+# Which constraints and indexes keep columns of a key unique, and whether at every moment.
+UNIQUE_WITHIN = """
+SELECT c.relname::text, i.indimmediate
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE i.indrelid = %s::int8::oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+  AND NOT EXISTS (SELECT FROM unnest(i.indkey) WITH ORDINALITY AS k (attnum, n)
+                  LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                  WHERE k.n <= i.indnkeyatts AND NOT coalesce(a.attname::text = ANY (%s::text[]), false))
+ORDER BY c.relname"""
+IMMEDIATE_KEY = "make the constraint NOT DEFERRABLE, or name another `key:`"
+
 
 @dataclass(frozen=True)
 class CapturedRelation:
@@ -172,6 +183,11 @@ class RelationCache:
             postgres_catalog.indexes(self.catalog, relation.oid)[0] if self.is_keyed or is_whole else ()
         )
         if is_whole:
+            if self.is_keyed and (constraint := deferrable_key(self.catalog, relation.oid, self.key)):
+                raise LogRefused(
+                    f"{exchangeable(relation.label, self.key, constraint)}. Please {IMMEDIATE_KEY}; then "
+                    f"`rivet state reset`, and begin with a new copy."
+                )
             return tuple(ordinals[name] for name in names if name in ordinals)
         identity = [attribute.name for attribute in relation.attributes if attribute.is_identity]
         # Names that are no columns of the table are those that a step gives.
@@ -182,6 +198,23 @@ class RelationCache:
                 f"since changes of before lack what is needed."
             )
         return tuple(ordinals[name] for name in identity)
+
+
+def deferrable_key(catalog: Catalog, oid: int, key: Sequence[str]) -> str | None:
+    """Name the constraint that alone keeps `key` unique, and only at the end of a statement or transaction."""
+    if not key:  # the table's own key never is such a one
+        return None
+    rows = catalog.ask(UNIQUE_WITHIN, (oid, list(key)), doing="reading the unique constraints")
+    return None if not rows or any(is_immediate for _, is_immediate in rows) else str(rows[0][0])
+
+
+def exchangeable(label: str, key: Sequence[str], constraint: str) -> str:
+    """Return why rows of a table cannot be followed by a key that two of them may have for a while."""
+    return (
+        f"Rows of {label} are told apart by {', '.join(key)} here (`key`), which {constraint} keeps unique: it is "
+        f"DEFERRABLE, so one statement may give a row the key that another one still has, and the log does not tell "
+        f"which of the two is then deleted, or gets another key: rows would be lost"
+    )
 
 
 def unidentified(label: str, lacking: Sequence[str], identity: Sequence[str]) -> str:
