@@ -109,6 +109,7 @@ class Commit:
     position: Position
     committed_at: datetime | None = None  # of the last transaction that held one of our changes; aware UTC
     transactions: int = 0
+    warnings: tuple[Finding, ...] = ()  # what was read and may matter, and stops nothing
 
 
 @dataclass(frozen=True)

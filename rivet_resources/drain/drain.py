@@ -17,7 +17,7 @@ one is shown. Kafka's transactions take their turns as well, since a window is p
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from rivet_resources.commit.publish import Step
 from rivet_resources.contracts.change_log import Changes, Commit, Log, Position, Survey
+from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.extract import Extract, Staged
 from rivet_resources.deadlines import EndOverdue
 from rivet_resources.drain.begin import Beginning
@@ -220,7 +221,11 @@ class _Drain:
         Raises:
             PositionLost
         """
-        for finding in (*self.log.refuse_lost(position, survey), *survey.warnings):
+        self._tell((*self.log.refuse_lost(position, survey), *survey.warnings), done)
+
+    def _tell(self, findings: Iterable[Finding], done: Drained) -> None:
+        """Tell what is worth a warning, each once a run."""
+        for finding in findings:
             if finding not in done.findings:
                 done.findings += (finding,)
                 self.hands.tell(f"{self.plan.export}: {write_finding(finding)}")
@@ -243,6 +248,7 @@ class _Drain:
             parts = self._parts(start, extracts, folder)
             try:
                 commit = self._read(start, target, parts, limit, done)
+                self._tell(commit.warnings, done)
                 with self._measure_time("write"):
                     self.hands.step("staged")
                     tables = parts.close()

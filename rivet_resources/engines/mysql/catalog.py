@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rivet_resources.contracts.relation import Relation
@@ -17,6 +17,7 @@ from rivet_resources.contracts.source import TypeRules
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.columns import (
+    BINARY_CHARSET,
     Described,
     base_of,
     column_of,
@@ -41,6 +42,8 @@ class Catalog(Protocol):
     def ask(self, statement: str, *, doing: str) -> list[Row]: ...
 
     def prepare(self, statement: str, *, doing: str) -> tuple[Definition, ...]: ...
+
+    def prepare_unconverted(self, statement: str, *, doing: str) -> tuple[Definition, ...]: ...
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -303,14 +306,15 @@ def describe_query(catalog: Catalog, query: str, params: Mapping[str, str], rule
     # A query is wrapped and described as the page's statement will wrap it, so its names and types are those of the
     # pages.
     results = _describe_query(catalog, derived)
-    described = [read_definition(result) for result in results]
+    charsets = _charsets(catalog, results)
+    described = [replace(read_definition(each), charset=charsets.get(each.charset, "")) for each in results]
     columns = _decide_types(catalog, described, rules, relation="query")
     return CatalogRows(Relation(name="query", sql=derived, columns=columns, is_table=False))
 
 
 def _describe_query(catalog: Catalog, derived: str) -> tuple[Definition, ...]:
     try:
-        return catalog.prepare(f"SELECT * FROM {derived}", doing="describing the query")
+        return catalog.prepare_unconverted(f"SELECT * FROM {derived}", doing="describing the query")
     except SourceError as error:
         # A derived table may not have two columns of one name, which a bare query may.
         twice = DUPLICATE.search(str(error))
@@ -320,6 +324,18 @@ def _describe_query(catalog: Catalog, derived: str) -> tuple[Definition, ...]:
         f"The query returns {twice[1]!r} more than once, in upper or lower case; "
         "give each column a name of its own with AS."
     )
+
+
+COLLATIONS = "SELECT id, character_set_name FROM information_schema.collations WHERE id IN ({ids})"
+
+
+def _charsets(catalog: Catalog, results: Sequence[Definition]) -> dict[int, str]:
+    """Return the character sets of a query's texts, by collation."""
+    ids = sorted({str(result.charset) for result in results if result.charset != BINARY_CHARSET})
+    if not ids:
+        return {}
+    rows = catalog.ask(COLLATIONS.format(ids=", ".join(ids)), doing="describing the query")
+    return {int(number): name or "" for number, name in rows if number}
 
 
 # --- types ---------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,7 @@ from rivet_resources.engines.mysql import (
 from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.catalog import CatalogRows
 from rivet_resources.engines.mysql.columns import is_key, read_definition
-from rivet_resources.engines.mysql.connect import ConnectionParams, Row, borrow, cell_text, hand_back, rows_of
+from rivet_resources.engines.mysql.connect import CHARSET, ConnectionParams, Row, borrow, cell_text, hand_back, rows_of
 from rivet_resources.engines.mysql.errors import fault
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
 from rivet_resources.engines.mysql.wire.packets import Definition
@@ -134,6 +135,20 @@ class MySqlSession:
             return mysql_packets.query(self._connection, f"{self.conn_params.comment}{statement} LIMIT 0").columns
         except (pymysql.MySQLError, OSError) as error:
             raise fault(error, doing=doing, user=self.user, secrets=self.conn_params.secrets) from None
+
+    def prepare_unconverted(self, statement: str, *, doing: str) -> tuple[Definition, ...]:
+        """Describe as `prepare`, each text with the collation it has in the source, not the one it is sent in."""
+        import pymysql  # driver
+
+        try:
+            self._connection.query("SET character_set_results = NULL")
+            return self.prepare(statement, doing=doing)
+        except (pymysql.MySQLError, OSError) as error:
+            raise fault(error, doing=doing, user=self.user, secrets=self.conn_params.secrets) from None
+        finally:
+            # A line that is lost is told by whoever uses it next.
+            with suppress(pymysql.MySQLError, OSError):
+                self._connection.query(f"SET character_set_results = {CHARSET}")
 
     def close(self) -> None:
         """End the session; its connection may wait for the next one. Safe to call twice."""

@@ -32,6 +32,7 @@ KINDS: Mapping[str, str] = {
     "not_midnight": "times that are not midnight",
     "unparsable": "texts that are not of its declared type",
     "invalid_bytes": "bytes that are not text in its character set",
+    "lost_letters": "codes of its character set that Unicode has no letter for",
     "zero_date": "zero or partial dates",
     "time_range": "times before 00:00:00 or after 23:59:59.999999",
     "zone_range": "times before 1970 or after 2038, which the server cannot take from one zone to another",
@@ -266,7 +267,7 @@ def does_not_fit(column: Column, counts: Mapping[str, int], *, chunk: int) -> Va
     rows = sum(counts.values())
     short = column.name
     # Bytes that are no text have no text form either.
-    text = "" if "invalid_bytes" in counts else ', `"text"` (column becomes text)'
+    text = "" if {"invalid_bytes", "lost_letters"} & counts.keys() else ', `"text"` (column becomes text)'
     return ValueDoesNotFit(
         f"{_where(column)} is {column.native} and holds {held}, which {_word(column)} cannot store. "
         f'Choose: `columns: {{{short}: {{on_special_value: "null"}}}}` (counted){text}, or clean the source. '

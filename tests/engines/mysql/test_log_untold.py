@@ -156,3 +156,78 @@ def test_null_in_a_decimal_of_38_digits_is_read(url: str) -> None:
     run(url, f"INSERT INTO wide VALUES (1, 0.5, 1.5, '{long}'), (2, NULL, NULL, '{long}')")
     rows = drained(url, start, "wide").rows()
     assert [(row["c"], row["d"]) for row in rows] == [(Decimal("0.5"), Decimal("1.5")), (None, None)]
+
+
+@pytest.mark.parametrize("form", ["STATEMENT", "MIXED", "ROW"])
+def test_table_that_a_query_fills_is_refused_where_its_rows_are_no_rows_of_the_log(url: str, form: str) -> None:
+    """CREATE TABLE … SELECT is a statement in MIXED format too: the log has no row of it."""
+    start = begun(url, "t")
+    run(
+        url, "DROP TABLE t", f"SET SESSION binlog_format = {form}",
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(20)) SELECT 9 AS id, 'z' AS v",
+    )  # fmt: skip
+    if form == "ROW":
+        assert [("truncate", None), ("insert", 9)] == [(r["__op"], r["id"]) for r in drained(url, start, "t").rows()]
+    else:
+        refused(url, start, "CREATE TABLE of t with a query", "binlog_format is not ROW")
+
+
+def test_rows_that_another_table_exchanges_with_ours_are_refused(url: str) -> None:
+    """The statement is about the partitioned table; ours stands at its end, under its full name or not."""
+    database = url.rpartition("/")[2]
+    run(url, "CREATE TABLE p (id int PRIMARY KEY, v varchar(20)) PARTITION BY RANGE (id) "
+             "(PARTITION p0 VALUES LESS THAN (100))", "INSERT INTO p VALUES (7, 'p')")  # fmt: skip
+    for name in ("t", f"{database}.`t`"):
+        start = begun(url, "t")
+        run(url, f"ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE {name}")
+        refused(url, start, "ALTER TABLE … EXCHANGE PARTITION")
+        assert drained(url, start, "t", accepts=frozenset({"partitions"})).rows() == []
+
+
+def test_table_that_becomes_a_partition_or_was_one_is_refused(url: str, request: pytest.FixtureRequest) -> None:
+    """MariaDB's CONVERT TABLE and CONVERT PARTITION, of ours and with ours."""
+    if "mariadb" not in request.node.name:
+        return
+    run(url, "CREATE TABLE p (id int PRIMARY KEY, v varchar(20)) PARTITION BY RANGE (id) "
+             "(PARTITION p0 VALUES LESS THAN (0))", "CREATE TABLE n (id int PRIMARY KEY, v varchar(20))")  # fmt: skip
+    for statement, table in (
+        ("ALTER TABLE p CONVERT TABLE t TO PARTITION p1 VALUES LESS THAN (100)", "t"),
+        ("ALTER TABLE p CONVERT TABLE n TO PARTITION p2 VALUES LESS THAN (200)", "p"),
+        ("ALTER TABLE p CONVERT PARTITION p1 TO TABLE t", "t"),
+    ):
+        start = begun(url, table)
+        run(url, statement)
+        with pytest.raises(LogRefused, match="CONVERT"):
+            drained(url, start, table)
+
+
+def test_rows_that_alter_ignore_drops_are_refused(url: str, request: pytest.FixtureRequest) -> None:
+    """MariaDB drops the second of two equal rows, and logs no row."""
+    if "mariadb" not in request.node.name:
+        return
+    run(url, "INSERT INTO t VALUES (3, 'b')")
+    start = begun(url, "t")
+    run(url, "ALTER IGNORE TABLE t ADD UNIQUE (v)")
+    refused(url, start, "may drop rows of t (IGNORE)", "accept_untold: [columns]")
+    assert drained(url, start, "t", accepts=frozenset({"columns"})).rows() == []
+
+
+REDEFINED = [
+    ("MODIFY v varchar(3)", "column v"),
+    ("CHANGE v v varchar(30) NOT NULL", "column v"),
+    ("CONVERT TO CHARACTER SET latin1", "a character set"),
+]
+
+
+@pytest.mark.parametrize(("words", "what"), REDEFINED)
+def test_columns_that_are_defined_anew_are_told_once_behind_their_statement(url: str, words: str, what: str) -> None:
+    """Old rows may be cut, rounded or filled by it, which no log tells; the window that reads the statement says so."""
+    start = begun(url, "t")
+    run(url, "INSERT INTO t VALUES (5, 'e')", f"ALTER TABLE t {words}", "INSERT INTO t VALUES (6, 'f')")
+    with log(url, "t") as opened:
+        opened.refuse_lost(start, opened.survey())
+        found = window(opened, start, most=1)
+    told = [[finding.text for finding in commit.warnings] for commit in found.commits]
+    assert [[], 1] == [told[0], sum(map(len, told))]
+    assert f"defines {what} of t anew" in "".join(map(str, told))
+    assert not any(c.warnings for c in drained(url, start, "t", accepts=frozenset({"columns"})).commits)

@@ -25,6 +25,9 @@ NO_COLUMN = frozenset({"INDEX", "KEY", "CONSTRAINT", "PRIMARY", "UNIQUE", "FULLT
                        "PARTITION", "PERIOD", "SYSTEM"})  # fmt: skip
 # Words by which old rows get a value: a number, that of an expression, or, where NULL is ruled out, the type's zero.
 FILLING = frozenset({"AUTO_INCREMENT", "SERIAL", "PRIMARY", "GENERATED", "AS"})
+EVERY_TEXT = "of every text"
+# What begins a query, and what goes on behind the VALUES of a partition instead.
+QUERIES, PARTITIONS = frozenset({"SELECT", "TABLE", "VALUES"}), frozenset({"LESS", "IN"})
 CASCADES = re.compile(r"(?is)\bON\s+(?:DELETE|UPDATE)\s+(?:CASCADE|SET\s+NULL|SET\s+DEFAULT)\b")
 
 
@@ -57,6 +60,7 @@ class Altered:
     added: list[str] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)  # of the added ones: those that give old rows a value
     stamped: list[str] = field(default_factory=list)  # TIMESTAMPs that a setting of the server fills, or not
+    retyped: list[str] = field(default_factory=list)  # given a definition anew; EVERY_TEXT for a character set
 
 
 def parse_alter(body: str) -> Altered:
@@ -65,6 +69,13 @@ def parse_alter(body: str) -> Altered:
     for clause in _split(_tokens(body)):
         _clause(clause, found)
     return found
+
+
+def has_query(definition: str) -> bool:
+    """Return whether a CREATE TABLE fills its table by a query, given what stands behind the table's name."""
+    words = [token.word for token in _tokens(definition)]
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    return any(word in QUERIES and following not in PARTITIONS for word, following in pairs)
 
 
 def has_cascades(statement: str) -> bool:
@@ -105,7 +116,9 @@ def _clause(tokens: list[Token], found: Altered) -> None:
     while words[:1] in (["WAIT"], ["NOWAIT"]):
         count = 2 if words[0] == "WAIT" else 1
         tokens, words = tokens[count:], words[count:]
-    if not words or words[0] not in ("ADD", "CHANGE", "RENAME", "DROP"):
+    if words[:2] == ["CONVERT", "TO"]:
+        found.retyped.append(EVERY_TEXT)
+    if not words or words[0] not in ("ADD", "CHANGE", "MODIFY", "RENAME", "DROP"):
         return
     verb, rest = words[0], tokens[1:]
     is_column = bool(rest) and rest[0].word == "COLUMN"
@@ -118,9 +131,14 @@ def _clause(tokens: list[Token], found: Altered) -> None:
         _parse_added(rest, found)
     elif verb == "DROP" and rest:
         found.dropped.append(rest[0].name)
+    elif verb == "MODIFY" and rest:
+        found.retyped.append(rest[0].name)
     # CHANGE with the same name twice alters the type alone.
-    elif verb == "CHANGE" and len(rest) > 1 and rest[0].name != rest[1].name:
-        found.renamed.append((rest[0].name, rest[1].name))
+    elif verb == "CHANGE" and len(rest) > 1:
+        if rest[0].name == rest[1].name:
+            found.retyped.append(rest[0].name)
+        else:
+            found.renamed.append((rest[0].name, rest[1].name))
     elif verb == "RENAME" and len(rest) > 2 and rest[1].word == "TO" and rest[0].name != rest[2].name:
         found.renamed.append((rest[0].name, rest[2].name))
 

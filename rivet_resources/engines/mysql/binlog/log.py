@@ -281,7 +281,7 @@ class MySqlLog:
             self._windows = self._restart(after)
         # Until the window is whole: a window that is given up in the middle leaves the dump somewhere inside it.
         self._at = None
-        windows = self._windows
+        windows, told = self._windows, tuple[Finding, ...]()
         started = time.monotonic()
         while True:
             try:
@@ -309,13 +309,14 @@ class MySqlLog:
             time.sleep(PAUSE_SECONDS)
             # From the end of the last whole group, not from the window's start: what was yielded of it is not read
             # twice.
+            told += windows.tables.doubts_until(windows.at)
             windows = self._windows = self._restart(self._position(windows, windows.at))
         at = self._position(windows, windows.at, committed_us=tally.committed_us, before=after)
         # The server has sent its end packet and answers nothing more on this connection.
         if windows.groups.is_complete:
             self._end_dump()
         self._at = at
-        yield Commit(at, tally.committed_at, tally.transactions)
+        yield Commit(at, tally.committed_at, tally.transactions, (*told, *windows.tables.doubts_until(windows.at)))
 
     def _is_drained(self, windows: Windows, target: BinlogPosition) -> bool:
         """Return whether nothing of ours can be between what was sent and the target: only what is never sent."""

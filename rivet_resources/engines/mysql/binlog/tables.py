@@ -18,12 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from rivet_resources.contracts.change_log import BEFORE, ENVELOPE, Capture, Changes, change_schema
+from rivet_resources.contracts.evidence import Finding
 from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import catalog as mysql_catalog
 from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.binlog import events as ev
 from rivet_resources.engines.mysql.binlog.columns import base_native, collations, fits
-from rivet_resources.engines.mysql.binlog.ddl import has_cascades, parse_alter
+from rivet_resources.engines.mysql.binlog.ddl import EVERY_TEXT, has_cascades, has_query, parse_alter
 from rivet_resources.engines.mysql.binlog.events import Field, Query, TableMap, malformed_bytes
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.binlog.row_layout import RowCells, RowLayout
@@ -53,8 +54,18 @@ RENAMED = re.compile(
 RENAMING = re.compile(
     rf"(?is)\bRENAME\s+(?!(?:COLUMN|INDEX|KEY|CONSTRAINT)\s)(?:TO\s+|AS\s+|=\s*)?({NAME}(?:\s*\.\s*{NAME})?)\s*(?:,|$)"
 )
-MOVING = re.compile(r"(?is)\b((?:TRUNCATE|DROP|EXCHANGE|CONVERT|DISCARD|IMPORT)\s+(?:PARTITION|TABLESPACE))\b")
-CREATE = re.compile(rf"(?is)CREATE\s+(OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?({NAME}(?:\s*\.\s*{NAME})?)")
+MOVING = re.compile(
+    r"(?is)\b((?:TRUNCATE|DROP|EXCHANGE|CONVERT|DISCARD|IMPORT)\s+(?:PARTITION|TABLESPACE)|CONVERT\s+TABLE)\b"
+)
+# The other table of such a statement. CONVERT is MariaDB's word.
+MOVED = re.compile(
+    rf"(?is)\b(EXCHANGE\s+PARTITION\b.*?\bWITH\s+TABLE|CONVERT\s+PARTITION\b.*?\bTO\s+TABLE|CONVERT\s+TABLE)"
+    rf"\s+({NAME}(?:\s*\.\s*{NAME})?)"
+)
+IGNORING = re.compile(r"(?is)ALTER\s+(?:ONLINE\s+)?IGNORE\s")
+CREATE = re.compile(
+    rf"(?is)CREATE\s+(OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?({NAME}(?:\s*\.\s*{NAME})?)(.*)"
+)
 DROP_DATABASE = re.compile(
     rf"(?is)(?:DROP\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+EXISTS\s+)?|CREATE\s+OR\s+REPLACE\s+(?:DATABASE|SCHEMA)\s+)({NAME})"
 )
@@ -101,6 +112,7 @@ class TableMaps:
         self._last: dict[str, Schema] = {}
         # Columns by table, and where they were dropped; None: before this dump.
         self.dropped: dict[str, dict[str, BinlogPosition | None]] = {}
+        self._doubts: list[tuple[BinlogPosition, Finding]] = []
         self._wanted: dict[tuple[str, str], str] = {}
         for table in capture.tables:
             schema, name = split_name(table)
@@ -244,6 +256,13 @@ class TableMaps:
         folded = schema.lower() if schema and self._folds else schema
         return next((table for (database, _), table in self._wanted.items() if database == folded), "")
 
+    def filled_by(self, query: Query) -> str:
+        """Name the table of ours that a CREATE TABLE fills by a query, logged as a statement; '' for none."""
+        # In ROW format the log has the table without the query, and the rows behind it.
+        match = CREATE.match(query.bare)
+        table = self._ours(match[2], query.database) if match else None
+        return table if match is not None and table is not None and has_query(match[3]) else ""
+
     def cascades_by(self, query: Query) -> str:
         """Name the table of ours that a statement gives a foreign key which changes its rows by itself; '' for none."""
         if "cascades" in self._capture.accepts or not self._hides_cascades:
@@ -273,6 +292,7 @@ class TableMaps:
         if match is None or table is None:
             return ""
         found = parse_alter(match[2])
+        self._doubt(table, found.retyped, place)
         gone = self.dropped.setdefault(table, {})
         for name in found.dropped:
             # Its first drop counts: a column of that name which is added anywhere behind it is another one.
@@ -281,12 +301,34 @@ class TableMaps:
         # Noted before: what was dropped counts for later drains, which may accept less.
         if "columns" in self._capture.accepts:
             return ""
+        if IGNORING.match(query.bare):
+            return f"may drop rows of {table} (IGNORE)"
         if found.renamed:
             return f"renames column {found.renamed[0][0]} of {table} to {found.renamed[0][1]}"
         if found.filled or (found.stamped and not self._stamps_are_explicit()):
             name = (found.filled or found.stamped)[0]
             return f"adds column {name} to {table} with a value for the rows that are there"
         return f"adds column {again[0]} to {table}, which had another one of that name" if again else ""
+
+    def _doubt(self, table: str, columns: Sequence[str], place: BinlogPosition) -> None:
+        """Note that old rows of some columns may have other values now: the log has their new definition alone.
+
+        Told and not refused: most such statements widen a type.
+        """
+        if columns and "columns" not in self._capture.accepts:
+            what = "a character set" if EVERY_TEXT in columns else f"column {', '.join(columns)}"
+            self._doubts.append((place, Finding(
+                f"table {table}", "warn",
+                f"an ALTER TABLE, logged before {place}, defines {what} of {table} anew; whether it changed values of "
+                "rows that were there (rounded, cut, another label, a zero for NULL) is not in the log",
+                "if it did, begin anew: rivet state reset -e NAME",
+            )))  # fmt: skip
+
+    def doubts_until(self, place: BinlogPosition) -> tuple[Finding, ...]:
+        """Take what statements up to a place may have done unsaid; a dump reads further than is given out."""
+        told = tuple(finding for at, finding in self._doubts if at.order <= place.order)
+        self._doubts = [each for each in self._doubts if each[0].order > place.order]
+        return told
 
     def _stamps_are_explicit(self) -> bool:
         """Return whether a TIMESTAMP without a word on NULL may be NULL; else it gets the time of now."""
@@ -316,12 +358,16 @@ class TableMaps:
     def rows_moved_by(self, query: Query) -> str:
         """Return which words of an ALTER TABLE of ours move rows without logging them; '' for none."""
         match = ALTER.match(query.bare)
-        if match is None or self._ours(match[1], query.database) is None:
+        if match is None:
             return ""
-        moving = MOVING.search(match[2])
-        if moving and "PARTITION" in moving[1].upper() and "partitions" in self._capture.accepts:
+        # Of another table, too, where it gives its rows to ours or takes them.
+        moving = MOVING.search(match[2]) if self._ours(match[1], query.database) is not None else None
+        other = MOVED.search(match[2])
+        if moving is None and other is not None and self._ours(other[2], query.database) is not None:
+            moving = other
+        if moving is None or ("TABLESPACE" not in moving[1].upper() and "partitions" in self._capture.accepts):
             return ""
-        return " ".join(moving[1].upper().split()) if moving else ""
+        return " ".join(moving[1].upper().split()[:2])
 
     def renamed_by(self, query: Query) -> str:
         """Name the table of ours that a statement moves away from its name, or puts another one under; '' for none."""

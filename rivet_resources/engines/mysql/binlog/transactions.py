@@ -313,6 +313,11 @@ class Groups:
             raise self._refusal(
                 data[5], f"a foreign key of {table} with ON DELETE or ON UPDATE that changes its rows", NO_CASCADES
             )
+        if table := self._tables.filled_by(query):
+            raise self._refusal(
+                data[5], f"a CREATE TABLE of {table} with a query, logged as a statement",
+                f"Its rows are not in the log: a session's binlog_format is not ROW. {WHOLE_TRANSACTIONS}",
+            )  # fmt: skip
         if query.word == "DROP" and self._tables.drops_several(query):
             raise self._refusal(
                 data[5], "a DROP of several tables, a captured one among them",

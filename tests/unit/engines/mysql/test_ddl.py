@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rivet_resources.engines.mysql.binlog.ddl import has_cascades, parse_alter
+from rivet_resources.engines.mysql.binlog.ddl import EVERY_TEXT, has_cascades, has_query, parse_alter
 
 FILLED = [
     "ADD d int DEFAULT 7",
@@ -88,3 +88,38 @@ def test_dropped_columns_and_stamps_are_named() -> None:
 def test_foreign_key_that_changes_rows_is_found(statement: str, expected: bool) -> None:
     """By its rules; RESTRICT and NO ACTION change nothing."""
     assert has_cascades(statement) is expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("MODIFY v bigint, MODIFY COLUMN IF EXISTS `w` int", ["v", "w"]),
+        ("CHANGE v v text", ["v"]),
+        ("CONVERT TO CHARACTER SET latin1", [EVERY_TEXT]),
+        ("CHANGE v w text", []),
+        ("ALTER COLUMN v SET DEFAULT 7, COMMENT='MODIFY v int', CONVERT PARTITION p TO TABLE u", []),
+    ],
+)
+def test_column_that_is_defined_anew_is_named(body: str, expected: list[str]) -> None:
+    """Its new definition may cut values that are there."""
+    assert parse_alter(body).retyped == expected
+
+
+@pytest.mark.parametrize(
+    ("definition", "expected"),
+    [
+        ("SELECT 1", True),
+        ("(id int PRIMARY KEY) ENGINE=InnoDB IGNORE AS (SELECT 1 AS id)", True),
+        ("TABLE u", True),
+        ("VALUES ROW(1, 2)", True),
+        ("WITH q AS (SELECT 1) SELECT * FROM q", True),
+        ("(id int COMMENT 'SELECT', `select` int)", False),
+        ("(id int) PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (9))", False),
+        ("(id int) PARTITION BY LIST (id) (PARTITION p VALUES IN (9)) -- SELECT 1", False),
+        ("LIKE u", False),
+        ("(id int) START TRANSACTION", False),
+    ],
+)
+def test_table_that_a_query_fills_is_told_from_one_that_is_only_made(definition: str, expected: bool) -> None:
+    """Given what stands behind its name."""
+    assert has_query(definition) is expected
