@@ -381,6 +381,21 @@ class WorkerCutOff(WorkerUnfit):
     exit_code = 2
 
 
+class SparkEnded(RivetError):
+    """The cluster ended Spark's application while it worked: it lost the host of its master, or all its executors."""
+
+    code = "RIVET_SPARK_ENDED"
+    retry = True
+    exit_code = 2
+
+
+class SparkKilled(SparkEnded):
+    """Somebody ended Spark's application on the cluster; it is not started again."""
+
+    code = "RIVET_SPARK_KILLED"
+    retry = False
+
+
 class SparkUnavailable(RivetError):
     """No JVM could be started or reached; the message says what was tried and how to go on without."""
 

@@ -61,6 +61,8 @@ from rivet_resources.spark import cluster
 from rivet_resources.spark.runtime import SparkRuntime
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
+
     from rivet_resources.contracts.destination import ReadableRoot, Root
 
 INLINE_ATTEMPTS = 3  # as local[N,3] grants
@@ -440,6 +442,7 @@ class _Jobs:
 
         Raises:
             TaskFailed: all attempts of the task died.
+            SparkEnded: the cluster ended the application.
             WorkerUnfit: a worker of the cluster cannot run it at all.
         """
         from py4j.protocol import Py4JError  # Spark
@@ -451,18 +454,19 @@ class _Jobs:
         speed = read_speed(scratch.folder_of(self.extract.run_id)) if self.runtime.is_cluster else None
         lent, attempts = self.runtime.lendable(self.extract), self.runtime.task_attempts
         task = partial(run_descriptors, packed, lent, attempts, speed)
+        # Asked before: after a fault there may be another one.
+        context = self.runtime.context()
         try:
             with self.runtime.tagged(self.tag):
                 # Tagged, since a job that collects in a thread can be ended from another one by its tag alone.
-                rows = self._collect(task, len(group))
+                rows = self._collect(task, len(group), context)
         except (PySparkException, Py4JError) as error:
             # `from None`: the chained text would hold what Spark says, and that may quote a row.
-            raise self._task_failed(group, str(error)) from None
+            raise self._task_failed(group, str(error), context) from None
         return [_read_row(row) for row in rows]
 
-    def _collect(self, task: Task, count: int) -> list[dict[str, Any]]:
+    def _collect(self, task: Task, count: int, context: SparkContext | None) -> list[dict[str, Any]]:
         """Run a task over the descriptors 0 to `count`: as a plain job where that can be, since SQL starts slowly."""
-        context = self.runtime.context()
         if context is not None:
             rows: list[dict[str, Any]] = context.parallelize(range(count), 1).mapPartitions(task).collect()
             return rows
@@ -473,9 +477,9 @@ class _Jobs:
         """Call off what runs."""
         self.runtime.call_off(self.tag)
 
-    def _task_failed(self, group: list[int], told: str) -> RivetError:
+    def _task_failed(self, group: list[int], told: str, context: SparkContext | None) -> RivetError:
         """Return that a task died, by kind only: Spark's text may hold a value of a row."""
-        if self.runtime.is_cluster and (found := cluster.unfit(told, self.runtime.context())):
+        if self.runtime.is_cluster and (found := cluster.cluster_fault(told, context)):
             return found
         crash = (
             "its Python process died" if "crashed" in told or "exited unexpectedly" in told else "Spark gave up on it"

@@ -31,8 +31,9 @@ from typing import TYPE_CHECKING, Any
 from rivet_resources import scratch
 from rivet_resources.contracts.addressing import PROBE
 from rivet_resources.contracts.settings import is_encrypted
-from rivet_resources.errors import RivetError, SparkUnavailable, WorkerCutOff, WorkerUnfit
+from rivet_resources.errors import RivetError, SparkEnded, SparkKilled, SparkUnavailable, WorkerCutOff, WorkerUnfit
 from rivet_resources.secrets import Variables, declared_references, lend, named_variables, read_variable
+from rivet_resources.spark import yarn
 from rivet_resources.spark.sessions import first_line
 
 if TYPE_CHECKING:
@@ -129,9 +130,11 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
 
     Raises:
         WorkerUnfit: a host cannot do the work; each is named with its reason.
+        SparkEnded: the cluster ended the application meanwhile.
         SparkUnavailable: nobody could be asked.
     """
     from py4j.protocol import Py4JError  # Spark
+    from pyspark.errors import PySparkException  # Spark
 
     root = ends.destination.root(ends.export)
     # A host that can write may still write elsewhere: `/lake` on a worker is its own disk unless something is mounted
@@ -156,8 +159,9 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
             answers |= {each.host: each for each in told if each.host not in answers or each.fault}
             if len(answers) >= _hosts(context):
                 break
-    except Py4JError as error:
-        if (found := unfit(str(error), context)) is not None:
+    # Which of the two it is depends on whether a session was ever opened in this process.
+    except (Py4JError, PySparkException) as error:
+        if (found := cluster_fault(str(error), context)) is not None:
             raise found from None
         raise SparkUnavailable(
             f"Spark at {context.master} gave up before its workers had answered: {first_line(error)}. The logs of its "
@@ -314,6 +318,38 @@ def unfit(told: str, context: SparkContext | None = None) -> WorkerUnfit | None:
     return WorkerUnfit(
         f"{host} {form.format(*match.groups())}. This machine runs Python {sys.version_info[0]}.{sys.version_info[1]}."
     )
+
+
+def cluster_fault(told: str, context: SparkContext | None) -> RivetError | None:
+    """Return what Spark's words of a job that failed mean where they are of the cluster, and not of the task."""
+    return application_end(told, context) or unfit(told, context)
+
+
+def application_end(told: str, context: SparkContext | None) -> SparkEnded | None:
+    """Return that the application was ended, by whom if that is known; None where it goes on.
+
+    Args:
+        told: Spark's words of a job that failed.
+        context: whose job it was.
+    """
+    removed = re.search(r"Master removed our application: (\w+)", told)  # a standalone master
+    if context is None or not (removed or "SparkContext was shut down" in told or is_stopped(context)):
+        return None
+    state, reason = (removed[1], "") if removed else yarn.end_of(context) if context.master == "yarn" else ("", "")
+    words = f"Spark's application on {context.master} was ended while it worked"
+    words += f": {state}{f' ({reason})' if reason else ''}" if state else ""
+    if state == "KILLED":
+        return SparkKilled(f"{words}. Nothing was published. It is not started again by itself; run again to go on.")
+    return SparkEnded(f"{words}. Nothing was published. The cluster's own log of it tells why; run again.")
+
+
+def is_stopped(context: SparkContext) -> bool:
+    """Return whether a context is of no use any more, whoever stopped it; a JVM that is gone included."""
+    scala: Any = context._jsc
+    try:
+        return scala is None or bool(scala.sc().isStopped())
+    except Exception:
+        return True
 
 
 def _failed_on(context: SparkContext | None, pattern: re.Pattern[str]) -> str:

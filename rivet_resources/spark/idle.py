@@ -1,4 +1,4 @@
-"""A cluster on which work waits and nobody takes it: Spark itself says nothing of it, so we do.
+"""A cluster on which work waits and nobody takes it, or no place for its master: Spark says nothing of it, so we do.
 
 Belongs here: noticing it. Not here: hosts that are there and cannot do the work (`cluster.py`).
 
@@ -11,8 +11,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+from rivet_resources.contracts.settings import Spark
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -21,6 +24,45 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 PATIENCE_SECONDS = 30.0  # an executor takes some seconds to start; a pod longer
+# Spark itself waits 30 s at its start for four fifths of its executors (spark.scheduler.minRegisteredResourcesRatio).
+START_SECONDS = 60.0
+
+
+class StartWatch:
+    """Warns while a cluster manager does not let an application begin, until its block ends."""
+
+    def __init__(self, settings: Spark, *, patience_seconds: float = START_SECONDS) -> None:
+        self._settings, self._patience_seconds = settings, patience_seconds
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._watch, daemon=True, name="rivet-start").start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def _watch(self) -> None:
+        since = time.monotonic()
+        while not self._ended.wait(self._patience_seconds):
+            self._warn(time.monotonic() - since)
+            self._patience_seconds *= 2
+
+    def _warn(self, seconds: float) -> None:
+        conf = self._settings.conf
+        log.warning(
+            "Spark on %s has not begun for %.0f s, and is waited for. %sRIVET_SPARK_LOG=- shows Spark's own log.",
+            self._settings.master, seconds, _of_yarn(conf) if self._settings.master == "yarn" else "",
+        )  # fmt: skip
+
+
+def _of_yarn(conf: Mapping[str, str]) -> str:
+    memory, queue = conf.get("spark.yarn.am.memory", "512m"), conf.get("spark.yarn.queue", "default")
+    return (
+        f"YARN has no room for its application master ({memory} of spark.yarn.am.memory and its overhead, in "
+        f"spark.yarn.queue: {queue}), or that cannot reach this machine (spark.driver.host). In the first case "
+        f"`yarn application -list -appStates ACCEPTED` shows it. "
+    )
 
 
 class IdleWatch:

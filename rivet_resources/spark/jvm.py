@@ -18,10 +18,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from rivet_resources import extras
 from rivet_resources.errors import SparkUnavailable
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
 
 OLDEST_JAVA = 17  # Spark 4: https://spark.apache.org/docs/latest/, "Downloading"
 START_TIMEOUT_SECONDS = 120.0
@@ -49,6 +52,7 @@ ALWAYS = (
 )
 # C1 only: cheap while no row enters the JVM, 10 % dearer than default when rows do (`engine.md`, section 8).
 JIT: Mapping[str, tuple[str, ...]] = {"fast-start": ("-XX:TieredStopAtLevel=1",), "full": ()}
+STACK_LINE = re.compile(r"\s+(at |\.\.\. \d+ more)|\s*$")
 MAIN_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
 
 
@@ -207,28 +211,16 @@ class Jvm:
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         while not file.exists():
             if self.process.poll() is not None:
-                raise SparkUnavailable(self._failure(f"ended with code {self.process.returncode}"))
+                raise SparkUnavailable(_failure(f"ended with code {self.process.returncode}", self.folder))
             if time.monotonic() > deadline:
                 self.process.kill()
-                raise SparkUnavailable(self._failure(f"did not answer in {START_TIMEOUT_SECONDS:.0f} s"))
+                raise SparkUnavailable(_failure(f"did not answer in {START_TIMEOUT_SECONDS:.0f} s", self.folder))
             time.sleep(0.01)
         # Spark writes it under another name and renames it, so it is
         # whole: port (4 bytes), length of the secret (4), secret.
         content = file.read_bytes()
         length = int.from_bytes(content[4:8], "big")
         return int.from_bytes(content[:4], "big"), content[8 : 8 + length].decode()
-
-    def _failure(self, what: str) -> str:
-        last = " | ".join(self.last_lines(5)) or "it wrote nothing"
-        return (
-            f"The JVM for Spark {what}; its last lines: {last}. Check `spark: driver_memory` and `spark: conf`, "
-            f"set JAVA_HOME to another Java ({OLDEST_JAVA} or newer), or set `spark: inline` to work without Spark."
-        )
-
-    def last_lines(self, count: int) -> list[str]:
-        """Return the last lines the JVM wrote to its log; [] when the log went to stderr."""
-        log = self.folder / "log"
-        return log.read_text(errors="replace").splitlines()[-count:] if log.exists() else []
 
     def end(self) -> None:
         """Report the JVM to end and forget it; it leaves in its own time, with Spark's shutdown hooks."""
@@ -252,6 +244,51 @@ class Jvm:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def _failure(what: str, folder: Path) -> str:
+    last = " | ".join(line.strip() for line in _last_lines(folder, 5)) or "it wrote nothing"
+    return (
+        f"The JVM for Spark {what}; its last lines: {last}. Check `spark: driver_memory` and `spark: conf`, "
+        f"set JAVA_HOME to another Java ({OLDEST_JAVA} or newer), or set `spark: inline` to work without Spark."
+    )
+
+
+def _last_lines(folder: Path, count: int) -> list[str]:
+    """Return the last lines a JVM wrote to its log, less Java's stacks; [] when the log went elsewhere."""
+    log = folder / "log"
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return [line for line in lines if not STACK_LINE.match(line)][-count:]
+
+
+def submit(conf: SparkConf) -> Jvm:
+    """Start a JVM by spark-submit, with these settings on its command line, and wait until it listens.
+
+    Its log is where `start` puts one.
+
+    Raises:
+        SparkUnavailable: it ended; with the last lines it wrote.
+    """
+    from pyspark.errors import PySparkRuntimeError  # Spark
+    from pyspark.java_gateway import launch_gateway  # Spark
+
+    folder = Path(tempfile.mkdtemp(prefix="rivet-jvm-"))
+    with _log_of(folder) as log:
+        try:
+            gateway: Any = launch_gateway(conf, {"stdout": log, "stderr": log})
+        except PySparkRuntimeError as error:
+            told = _failure("ended", folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise SparkUnavailable(told) from error
+    started = Jvm(gateway.proc, folder, gateway)
+    atexit.register(started.forget)
+    return started
+
+
+def _log_of(folder: Path) -> IO[bytes]:
+    """Open the file that a JVM's log goes to: $RIVET_SPARK_LOG, `-` for stderr, else one in its folder."""
+    wanted = os.environ.get("RIVET_SPARK_LOG") or str(folder / "log")
+    return open(sys.stderr.fileno() if wanted == "-" else wanted, "ab", closefd=wanted != "-")
+
+
 def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
     """Start a JVM and return at once; `Jvm.gateway` waits for it.
 
@@ -264,9 +301,8 @@ def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
     # What pyspark's own launcher sets: the JVM writes its port and its secret there, in a folder that is this user's
     # alone.
     env = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"), **extra_env}
-    wanted = os.environ.get("RIVET_SPARK_LOG") or str(folder / "log")
     try:
-        with open(sys.stderr.fileno() if wanted == "-" else wanted, "ab", closefd=wanted != "-") as log:
+        with _log_of(folder) as log:
             process = subprocess.Popen(
                 # Started directly because spark-submit first runs a second JVM to compute a command line and a shell to
                 # exec it: 2.5-3.2 s to a ready session instead of 3.2-8.6 s (`engine.md`, section 8), and because the

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from rivet_resources.contracts.settings import Spark, is_cluster
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.secrets import declared_references
-from rivet_resources.spark import cluster, jvm, jvm_archive
+from rivet_resources.spark import cluster, jvm, jvm_archive, yarn
 from rivet_resources.spark import sessions as spark_sessions
 from rivet_resources.spark.cluster import Ends
-from rivet_resources.spark.idle import IdleWatch
+from rivet_resources.spark.idle import IdleWatch, StartWatch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -51,7 +51,8 @@ class _Started:
     settings: Spark
     context: SparkContext | None = None  # None: a Connect client
     opened: SparkSession | None = None  # made of the context when first asked for
-    jvm: jvm.Jvm | None = None  # None: spark-submit's, or a Connect client
+    jvm: jvm.Jvm | None = None  # None: a Connect client, or a JVM that this process had before
+    submitted: bool = False  # by spark-submit
     users: set[SparkRuntime] = field(default_factory=set)
     watch: IdleWatch | None = None  # of a cluster
 
@@ -59,7 +60,8 @@ class _Started:
         """Return whether it can still be used; somebody may have stopped it, or killed the JVM."""
         if self.jvm is not None and self.jvm.process.poll() is not None:
             return False
-        return self.context is None or self.context._jsc is not None
+        # A cluster manager stops the context of an application that it ended, and leaves its JVM.
+        return self.context is None or not cluster.is_stopped(self.context)
 
     def session(self) -> SparkSession:
         """Return the session, making it at the first call."""
@@ -202,7 +204,7 @@ class SparkRuntime:
 
     @property
     def process(self) -> subprocess.Popen[bytes] | None:
-        """Return the JVM's process when we started it directly, else None."""
+        """Return the JVM's process when we started it, else None."""
         with _lock:
             return _started.jvm.process if _started and _started.jvm else None
 
@@ -278,6 +280,18 @@ class SparkRuntime:
         """Return the context of the session that there is, maybe somebody else's; not of a Connect client."""
         return self.context() or self.session().sparkContext
 
+    def _standing_context(self) -> SparkContext | None:
+        """Return the context that there is, None where there is none; never a new one, which costs a place in a queue.
+
+        Jobs of a context that has ended have ended too.
+        """
+        if self._session_of is not None:
+            return self._any_context()
+        with _lock:
+            if _started is None:
+                return self._any_context() if _is_someone_elses() else None
+            return _started.context if _started.is_alive() else None
+
     def task_session(self) -> SparkSession:
         """Return a session of the same Spark for our own jobs, whose settings are not the user's."""
         session = self.session()
@@ -312,8 +326,8 @@ class SparkRuntime:
         with contextlib.suppress(Exception):
             if self.is_remote:
                 self.session().interruptTag(tag)
-            else:
-                self._any_context().cancelJobsWithTag(tag)
+            elif (context := self._standing_context()) is not None:
+                context.cancelJobsWithTag(tag)
 
     def stop(self) -> None:
         """Let go of the session; it ends when we started it and nobody else in this process uses it."""
@@ -337,10 +351,9 @@ class SparkRuntime:
             session.addArtifacts(str(cluster.archive()), pyfile=True)
             return _Started(self.settings, opened=session)
         spark_sessions.refuse_silent_master(self.settings.master)
+        yarn.refuse_silent_manager(self.settings)
         if spark_sessions.needs_submit(self.settings):
-            session = spark_sessions.submit(self.settings)
-            watch = self._ship(session.sparkContext)
-            return _Started(self.settings, session.sparkContext, session, watch=watch)
+            return self._submit()
         started = self._take_early() or spark_sessions.start_jvm(self.settings, self._archive)
         try:
             context = spark_sessions.classic(self.settings, started)
@@ -351,6 +364,17 @@ class SparkRuntime:
             raise
         atexit.register(_end_at_exit)
         return _Started(self.settings, context, jvm=started, watch=watch)
+
+    def _submit(self) -> _Started:
+        with StartWatch(self.settings):
+            started, session = spark_sessions.submit(self.settings)
+        try:
+            watch = self._ship(session.sparkContext)
+        except BaseException:
+            _forget(started)
+            raise
+        atexit.register(_end_at_exit)
+        return _Started(self.settings, session.sparkContext, session, jvm=started, submitted=True, watch=watch)
 
     def _ship(self, context: SparkContext) -> IdleWatch | None:
         """Send our package to the workers of a cluster, and begin to watch whether there are any."""
@@ -406,8 +430,13 @@ def _end(ending: _Started, *, archive: tuple[str, ...] | None) -> None:
     if ending.jvm is None:
         ending.session().stop()
         return
+    if ending.submitted:
+        # In order, and waited for: a cluster manager is told that the application has ended, and removes its files.
+        with contextlib.suppress(Exception):
+            context: Any = ending.context
+            context._jsc.stop()
     _forget(ending.jvm)
-    if archive is None:
+    if archive is None and not ending.submitted:
         # Behind the end: recording beside a run made it twice as slow (measured, `jvm_archive.py`).
         jvm_archive.build_in_background(jvm.find_java())
 

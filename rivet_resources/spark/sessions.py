@@ -129,9 +129,7 @@ def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
     gateway = started.gateway()
     with _python_of_tasks(settings), refusals(settings.master):
         context = SparkContext(conf=conf, gateway=gateway)
-    # It would print that the JVM hung up on it, in every end that is not in good order: an interrupt, a kill.
-    if context._accumulatorServer is not None:
-        context._accumulatorServer.handle_error = lambda *_: None
+    _quieten(context)
     return context
 
 
@@ -169,8 +167,8 @@ def is_for_context_alone(key: str) -> bool:
     return re.search("(?i)secret|password|token", key) is not None and not key.startswith("spark.hadoop.")
 
 
-def submit(settings: Spark) -> SparkSession:
-    """Start through pyspark's own launcher, which runs spark-submit."""
+def submit(settings: Spark) -> tuple[jvm.Jvm | None, SparkSession]:
+    """Start through pyspark's own launcher, which runs spark-submit; None where this process had a JVM already."""
     from pyspark import SparkConf, SparkContext  # Spark
     from pyspark.sql import SparkSession  # Spark
 
@@ -184,14 +182,30 @@ def submit(settings: Spark) -> SparkSession:
     # Its settings stand in its command line, which every user of this machine can read. The context gets all of them
     # once its JVM is there.
     told = [(key, value) for key, value in conf.items() if not is_for_context_alone(key)]
+    started: jvm.Jvm | None = None
     try:
         with _python_of_tasks(settings), refusals(settings.master):
-            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(told))
+            if SparkContext._gateway is None:
+                started = jvm.submit(SparkConf(loadDefaults=False).setAll(told))
+                SparkContext._ensure_initialized(gateway=started.gateway())
             session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
+    except BaseException:
+        # Also of an interrupt: it would go on asking the cluster for a place.
+        if started is not None:
+            SparkContext._gateway = SparkContext._jvm = None
+            started.end()
+        raise
     finally:
         for name in home:
             del os.environ[name]
-    return session
+    _quieten(session.sparkContext)
+    return started, session
+
+
+def _quieten(context: SparkContext) -> None:
+    """Keep a context from printing that the JVM hung up on it, in every end that is not in good order."""
+    if context._accumulatorServer is not None:
+        context._accumulatorServer.handle_error = lambda *_: None
 
 
 def refuse_silent_master(master: str) -> None:

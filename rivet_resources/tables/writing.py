@@ -34,7 +34,7 @@ from rivet_resources.errors import RivetError
 from rivet_resources.read.executor import ROWS, ROWS_DDL, TaskAttempt, TaskFailed, outcome, rebuild, result_of
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.spark.cells import from_spark
-from rivet_resources.spark.cluster import with_variables
+from rivet_resources.spark.cluster import cluster_fault, with_variables
 from rivet_resources.spark.runtime import TASK_CONF, SparkRuntime
 from rivet_resources.tables.frames import LACKING
 from rivet_resources.tables.pieces import MOST_SUMS, Edge, Span, measures_of, piece_of, standing_parts
@@ -287,12 +287,14 @@ def _results(
     from py4j.protocol import Py4JError  # Spark
     from pyspark.errors import PySparkException  # Spark
 
+    # Asked before: after a fault there may be another one.
+    context = runtime.context() if runtime.is_cluster else None
     try:
         with runtime.tagged(tag):
             # A row per chunk with a result, never rows of the table: those stay in the tasks, which write them.
             rows = job(extract).collect()
     except (PySparkException, Py4JError) as error:
-        raise _job_failed(extract, str(error)) from None
+        raise cluster_fault(str(error), context) or _job_failed(extract, str(error)) from None
     if fault := next((json.loads(row["body"]) for row in rows if not row["done"]), None):
         # The first fault as the task met it, with its class: whether to retry is decided by that, not by Spark's
         # wrapping.

@@ -19,6 +19,7 @@ import yaml
 from rivet_resources.conformance.lines import Proxy
 from tests.processes import Process
 from tests.servers.spark_cluster import Cluster, network, unmakeable
+from tests.servers.yarn_cluster import YarnCluster
 
 MARKS = [
     pytest.mark.spark,
@@ -47,7 +48,7 @@ def seen_by_hosts(host: str, port: int) -> Iterator[int]:
 class Place:
     """A cluster, and both ends of an export as its hosts reach them."""
 
-    cluster: Cluster
+    cluster: Cluster | YarnCluster
     source: str
     endpoint: str
     folder: Path
@@ -59,6 +60,7 @@ class Place:
         conf: dict[str, str] | None = None,
         shared: dict[str, str] | None = None,
         prefix: str = "",
+        cap: int | None = None,
         **export: Any,
     ) -> None:
         """Write the configuration: a table of 20,000 rows, four chunks of it at once.
@@ -66,10 +68,18 @@ class Place:
         Args:
             shared: the project and its state store, where another machine is to go on.
             prefix: of the lake; default: this folder's own.
+            cap: `max_connections` of the source.
             export: keys in place of these, or beside them; None takes one away.
         """
         there = urlsplit(self.source)
-        source = {"host": there.hostname, "port": there.port, "user": there.username, "database": there.path[1:]}
+        source: dict[str, Any] = {
+            "host": there.hostname,
+            "port": there.port,
+            "user": there.username,
+            "database": there.path[1:],
+        }
+        if cap is not None:
+            source["max_connections"] = cap
         block = {"name": "orders", "table": "orders", "format": "parquet", "mode": "chunked", "chunk_size": 2_000}
         keys = {"access_key_env": "LAKE_KEY", "secret_key_env": "LAKE_SECRET", "allow_insecure_endpoint": True}
         lake = {"type": "s3", "bucket": "lake", "prefix": prefix or self.folder.name, "region": "us-east-1"}
@@ -84,7 +94,7 @@ class Place:
 
     def begin(self, *arguments: str) -> Process:
         """Start `rivet` beside the configuration, where every variable is set."""
-        environment = {**os.environ, **KEYS, "HIDDEN_PASSWORD": KEYS["SHOP_PASSWORD"]}
+        environment = {**os.environ, **self.cluster.environment, **KEYS, "HIDDEN_PASSWORD": KEYS["SHOP_PASSWORD"]}
         return Process("rivet_assets.cli.main", *arguments, cwd=self.folder, env=environment)
 
     def rivet(self, *arguments: str) -> tuple[int, str]:

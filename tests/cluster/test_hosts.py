@@ -116,6 +116,31 @@ def test_rest_of_a_run_that_died_with_its_host_is_read_from_another_machine(
 
 
 @pytest.mark.rare
+def test_two_drivers_hold_no_more_connections_than_the_source_allows(place: Place) -> None:
+    """At no instant, the questions to the hosts included; both end, and neither waits for the other for ever."""
+    cap, other = 3, Place(place.cluster, place.source, place.endpoint, place.folder / "other")
+    other.folder.mkdir()
+    for number, each in enumerate((place, other)):
+        each.config(
+            cap=cap, prefix=f"{place.folder.name}_{number}", shared={"project": "shop", "state": place.source},
+            name=f"orders_{number}", tuning={"batch_size": 200, "throttle_ms": 10},
+            conf={"spark.cores.max": "2", "spark.executor.cores": "1"},
+        )  # fmt: skip
+
+    processes = [each.begin("run") for each in (place, other)]
+    seen = []
+    while any(process.poll() is None for process in processes):
+        seen.append(_connections(place))
+        time.sleep(0.02)
+    told = [process.communicate(timeout=240) for process in processes]
+
+    assert [0, 0] == [process.wait() for process in processes], told
+    assert place.is_proved()
+    assert other.is_proved()
+    assert max(map(len, seen)) == cap, max(seen, key=len)
+
+
+@pytest.mark.rare
 def test_host_without_a_variable_is_named(place: Place) -> None:
     """Not one row is read; `rivet doctor` finds the same before any run."""
     place.config(password_env="HIDDEN_PASSWORD")
@@ -171,6 +196,16 @@ def test_python_without_the_packages_is_named(place: Place) -> None:
     for host in place.cluster.hosts:
         assert f"host {host.name}: its Python, " in told
     assert "lacks the package" in told
+
+
+def _connections(place: Place) -> list[str]:
+    """List what reads of the source at the moment; not the state store, which is in the same database here."""
+    with psycopg.connect(place.source) as connection:
+        rows = connection.execute(
+            "SELECT application_name FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+            "AND application_name LIKE 'rivet%' AND application_name <> 'rivet:state'"
+        ).fetchall()
+    return [name for (name,) in rows]
 
 
 def _finished(place: Place) -> int:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,18 +106,19 @@ class Host:
     folder: Path
     environment: Mapping[str, str]
     options: tuple[str, ...]
+    others: Sequence[tuple[str, str]] = ()  # addresses and names of hosts that it knows, itself too
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start the worker in namespaces of its own."""
         for each in ("tmp", "work"):
             (self.folder / each).mkdir(parents=True, exist_ok=True)
-        (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{self.address} {self.name}\n")
+        own = (self.address, self.name)
+        known = [("127.0.0.1", "localhost"), own, *(each for each in self.others if each != own)]
+        (self.folder / "hosts").write_text("".join(f"{address} {name}\n" for address, name in known))
         python = self.folder.parent / "python"  # the same path on each
         python.mkdir(exist_ok=True)
         home = f"{python}/{spark_home().relative_to(sys.prefix)}"
-        java = find_java().executable
-        worker = f"{java} -Xmx128m {' '.join(self.options)} -cp {home}/jars/* {WORKER} --cores 2 --memory 1g"
         script = " && ".join(
             [
                 f"hostname {self.name}",
@@ -125,7 +126,7 @@ class Host:
                 f"mount -t tmpfs none {ROOT}",
                 f"mount --bind {self.folder}/hosts /etc/hosts",  # where no name server knows these names
                 "cd /",
-                f"exec {worker} --host {self.address} --work-dir {self.folder}/work --webui-port 0 {network().master}",
+                f"exec {find_java().executable} {self.program(home)}",
             ]
         )
         environment = {
@@ -137,9 +138,14 @@ class Host:
         space = ["ip", "netns", "exec", self.name, "unshare", "-m", "-u", "--propagation", "private"]
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
-                [*space, "sh", "-c", script.replace("jars/*", "jars/\\*")],
+                [*space, "sh", "-c", script.replace("/*", "/\\*")],
                 env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
+
+    def program(self, home: str) -> str:
+        """Return the options and the class of its one JVM; `home` is where Spark lies there."""
+        at = f"--host {self.address} --work-dir {self.folder}/work --webui-port 0 {network().master}"
+        return f"-Xmx128m {' '.join(self.options)} -cp {home}/jars/* {WORKER} --cores 2 --memory 1g {at}"
 
     def kill(self) -> None:
         """End it as a power failure does, with all that runs on it."""
@@ -169,6 +175,11 @@ class Cluster:
     def python(self) -> str:
         """Return the Python of its hosts that has what Rivet needs, and not Rivet."""
         return f"{self.folder}/python/bin/python3"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return what the driver's environment must say."""
+        return {}
 
     @property
     def conf(self) -> dict[str, str]:
@@ -215,20 +226,20 @@ def spark_cluster(
     """
     cluster = Cluster(folder, secret)
     with ExitStack() as stack:
-        stack.enter_context(_bridge())
+        stack.enter_context(bridge())
         stack.enter_context(_master(cluster))
         for number in range(hosts):
             name = network().host(number + 1)
             host = Host(name, network().address(11 + number), folder / name, environment or {}, cluster.options)
-            stack.enter_context(_namespace(host))
+            stack.enter_context(namespace(host))
             host.start()
             stack.callback(host.kill)
             cluster.hosts.append(host)
-        _until(lambda: cluster.workers() >= hosts)
+        until(lambda: cluster.workers() >= hosts)
         yield cluster
 
 
-def _until(there: object) -> None:
+def until(there: object) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -241,20 +252,20 @@ def _until(there: object) -> None:
 
 
 @contextmanager
-def _bridge() -> Iterator[None]:
-    bridge = network().bridge
-    subprocess.run(["ip", "link", "del", bridge], capture_output=True)  # of tests that were killed
-    run(f"ip link add {bridge} type bridge")
+def bridge() -> Iterator[None]:
+    name = network().bridge
+    subprocess.run(["ip", "link", "del", name], capture_output=True)  # of tests that were killed
+    run(f"ip link add {name} type bridge")
     try:
-        run(f"ip addr add {network().driver}/24 dev {bridge}")
-        run(f"ip link set {bridge} up")
+        run(f"ip addr add {network().driver}/24 dev {name}")
+        run(f"ip link set {name} up")
         yield
     finally:
-        run(f"ip link del {bridge}")
+        run(f"ip link del {name}")
 
 
 @contextmanager
-def _namespace(host: Host) -> Iterator[None]:
+def namespace(host: Host) -> Iterator[None]:
     host.folder.mkdir(parents=True)
     near, far = f"v{host.name}", f"p{host.name}"
     for left in (["netns", "del", host.name], ["link", "del", near]):  # of tests that were killed

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import pytest
 
+from rivet_resources.contracts.settings import Spark
 from rivet_resources.spark import idle
-from rivet_resources.spark.idle import IdleWatch
+from rivet_resources.spark.idle import IdleWatch, StartWatch
 
 SECONDS = 0.001
 
@@ -84,3 +86,17 @@ def test_nothing_is_told_while_work_is_taken_or_there_is_none(context: Context, 
     looks_of(context, 3)
 
     assert [] == told
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"), [("yarn", "spark.yarn.queue: exports"), ("k8s://https://h", "RIVET_SPARK_LOG=-")]
+)
+def test_start_that_a_cluster_manager_puts_off_is_told(master: str, expected: str, told: list[str]) -> None:
+    """With the queue, which is full for as long as others like; in silence once Spark is there."""
+    with StartWatch(Spark(master=master, conf={"spark.yarn.queue": "exports"}), patience_seconds=SECONDS):
+        deadline = time.monotonic() + 10
+        while not told and time.monotonic() < deadline:
+            time.sleep(SECONDS)
+
+    assert expected in told[0]
+    assert f"Spark on {master} has not begun" in told[0]
