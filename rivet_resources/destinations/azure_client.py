@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rivet_resources.contracts.addressing import check_endpoint
-from rivet_resources.destinations.stores import silent
+from rivet_resources.destinations.stores import refuse_cut, silent
 from rivet_resources.errors import (
     BucketMissing,
     ConfigError,
@@ -113,8 +113,7 @@ def _client(location: AzureLocation, connection: str | None, key: str | None, sa
     # Bounds on every request: the client's defaults wait for minutes, and a task would hold its page as long.
     settings = {
         "retry_policy": _retries(),
-        "connection_timeout": CONNECT_SECONDS,
-        "read_timeout": READ_SECONDS,
+        "transport": _transport(),
         "max_single_put_size": PIECE_BYTES,
         "max_block_size": PIECE_BYTES,
     }
@@ -132,6 +131,16 @@ def _client(location: AzureLocation, connection: str | None, key: str | None, sa
     if connection is not None:
         _check_connection(service, location)
     return service.get_container_client(location.container)
+
+
+def _transport() -> Any:
+    """Return what sends requests, and refuses answers that are cut; the client's retries then ask again."""
+    from azure.core.pipeline.transport import RequestsTransport  # driver
+
+    transport = RequestsTransport(connection_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS)
+    transport.open()
+    transport.session.hooks["response"].append(refuse_cut)
+    return transport
 
 
 def _credential(location: AzureLocation, key: str | None, sas: str | None) -> Any:

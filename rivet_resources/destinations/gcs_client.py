@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rivet_resources.destinations.stores import silent
+from rivet_resources.destinations.stores import refuse_cut, silent
 from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
@@ -84,13 +84,21 @@ def _client(credentials_file: Path | None, endpoint: str | None, anonymous: bool
     options = {"api_endpoint": endpoint} if endpoint else None
     if credentials_file is not None:
         try:
-            return storage.Client.from_service_account_json(str(credentials_file), project=None, client_options=options)
+            return _guarded(
+                storage.Client.from_service_account_json(str(credentials_file), project=None, client_options=options)
+            )
         except (OSError, KeyError, ValueError) as error:
             raise DestinationAuth(
                 f"{credentials_file} is not a service account's JSON key ({type(error).__name__}). Download it again."
             ) from error
     credentials = AnonymousCredentials() if anonymous else None
-    return storage.Client(project=None, credentials=credentials, client_options=options)
+    return _guarded(storage.Client(project=None, credentials=credentials, client_options=options))
+
+
+def _guarded(client: Any) -> Any:
+    """Have a client refuse answers that are cut; its own retries then ask again."""
+    client._http.hooks["response"].append(refuse_cut)
+    return client
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rivet_resources.destinations.stores import silent
+from rivet_resources.destinations.stores import is_cut, silent
 from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
@@ -26,6 +26,10 @@ CONNECT_SECONDS = 5
 READ_SECONDS = 60
 # botocore's standard mode: exponential backoff, at most 20 s between two tries.
 TRIES = 4
+
+CUT_SECONDS = 0.1
+# Answers that tell what an object is; source: Amazon S3 API Reference, "Response Syntax" of each.
+WITH_ETAG = frozenset({"GetObject", "HeadObject", "PutObject", "UploadPart"})
 
 # Source: Amazon S3 API Reference, "List of error codes". A HEAD has no body, so its code is the HTTP status.
 ABSENT = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
@@ -106,10 +110,31 @@ def _client(
     )
     region = region or session.region_name or "us-east-1"
     access, secret_key, token = keys
-    return session.client(
+    client = session.client(
         "s3", region_name=region, endpoint_url=endpoint, config=config,
         aws_access_key_id=access, aws_secret_access_key=secret_key, aws_session_token=token,
     )  # fmt: skip
+    client.meta.events.register("needs-retry.s3", ask_again_if_cut)
+    return client
+
+
+def ask_again_if_cut(*, response: Any, attempts: int, operation: Any, **_: Any) -> float | None:
+    """Return the seconds after which an answer that was cut inside its head is asked for again; None: it is whole.
+
+    Raises:
+        botocore.exceptions.ConnectionClosedError: it was cut as often as it may be asked for.
+    """
+    from botocore.exceptions import ConnectionClosedError  # driver
+
+    answer = response[0] if response else None
+    if answer is None:
+        return None
+    lacks_etag = answer.status_code in (200, 206) and operation.name in WITH_ETAG and "etag" not in answer.headers
+    if not lacks_etag and not is_cut(answer.status_code, answer.headers, answer.raw):
+        return None
+    if attempts >= TRIES:
+        raise ConnectionClosedError(endpoint_url=str(answer.url))
+    return CUT_SECONDS * float(attempts)
 
 
 @contextmanager

@@ -6,6 +6,9 @@ means what (`*_client.py`), how its objects are written (s3.py, gcs.py, local.py
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rivet_resources.contracts.addressing import PROBE
 from rivet_resources.contracts.destination import Root
 from rivet_resources.errors import DestinationError, DestinationTls, DestinationUnreachable, WindowTaken
@@ -33,6 +36,35 @@ def silent(error: BaseException, *, where: str, store: str, tls_advice: str, loo
         f"{where}: {store} did not answer ({type(error).__name__}). "
         f"Check {look_at} and the network; the run may be repeated."
     )
+
+
+def is_cut(status: int, head: Mapping[str, str], raw: Any) -> bool:
+    """Return whether an answer was cut inside its head: it has bytes, but no word on how many.
+
+    Python takes the end of a line for the end of the head, and clients a body without a length for an empty one: a
+    listing that is cut there has no objects, and readers would take what is published for not there.
+
+    Args:
+        raw: urllib3's answer; one of HTTP/1.0 may end with its line.
+    """
+    names = {name.lower() for name in head}
+    return (
+        status in (200, 206)
+        and getattr(raw, "version", 11) >= 11
+        and not names & {"content-length", "transfer-encoding"}
+    )
+
+
+def refuse_cut(answer: Any, *_: Any, **__: Any) -> None:
+    """Hook of a session of `requests`: raise for an answer that was cut what a broken line raises.
+
+    Raises:
+        requests.ConnectionError
+    """
+    import requests  # start
+
+    if is_cut(answer.status_code, answer.headers, answer.raw):
+        raise requests.ConnectionError("the answer was cut inside its head")
 
 
 def prove_writable(root: Root, *, thing: str, look_at: str) -> None:

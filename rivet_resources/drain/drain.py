@@ -224,7 +224,7 @@ class _Drain:
         self._tell((*self.log.refuse_lost(position, survey), *survey.warnings), done)
 
     def _tell(self, findings: Iterable[Finding], done: Drained) -> None:
-        """Tell what is worth a warning, each once a run."""
+        """Report what is worth a warning, each once a run."""
         for finding in findings:
             if finding not in done.findings:
                 done.findings += (finding,)

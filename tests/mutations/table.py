@@ -559,6 +559,14 @@ ROWS = (
         ),
     ),
     Fault(
+        "listing_that_is_cut_is_an_empty_one",
+        "rivet_resources/destinations/s3_client.py",
+        '    client.meta.events.register("needs-retry.s3", ask_again_if_cut)\n',
+        "",
+        "a line that ends inside the head of a listing shows an empty store, and what is published is passed over",
+        ("tests/unit/destinations/test_cut_answers.py::test_listing_that_is_cut_is_not_an_empty_one[s3]",),
+    ),
+    Fault(
         "letters_lost_by_mysql_pass_for_question_marks",
         "rivet_resources/engines/mysql/columns.py",
         "    if described.charset not in LOSSY_CHARSETS:\n",

@@ -106,7 +106,7 @@ class Cells:
         # A key or cursor always fails. A NULL in one would compare with nothing, and its row would be lost between
         # two windows.
         if counts and (column.name in self.strict or not (column.policy == "null" or takes_rows)):
-            raise does_not_fit(column, counts, chunk=self.chunk)
+            raise does_not_fit(column, counts, chunk=self.chunk, is_key=column.name in self.strict)
         refused = refusals.add(column, counts, start) if counts and takes_rows else 0
         for kind, count in counts.items() if not refused else ():
             mine = special.setdefault(column.name, {})
@@ -261,17 +261,25 @@ def _refusing(array: pa.Array, cast: Cast, offset: int = 0) -> set[int]:
         return _refusing(array[:half], cast, offset) | _refusing(array[half:], cast, offset + half)
 
 
-def does_not_fit(column: Column, counts: Mapping[str, int], *, chunk: int) -> ValueDoesNotFit:
+def does_not_fit(column: Column, counts: Mapping[str, int], *, chunk: int, is_key: bool = False) -> ValueDoesNotFit:
     """Write the message of `types.md`, rule 3; it holds no cell."""
     held = " and ".join(KINDS[kind] for kind in counts)
     rows = sum(counts.values())
     short = column.name
+    count = f"{rows} {'row' if rows == 1 else 'rows'} in chunk {chunk}."
+    if is_key:
+        # No policy does for it (`Cells.strict`), so none is offered.
+        return ValueDoesNotFit(
+            f"{_where(column)} is {column.native} and holds {held}, which {_word(column)} cannot store. Rows are read "
+            f"along this key, and no `on_special_value` replaces a key: a row could be lost or come twice. Clean the "
+            f"source, or export a `query` of the table, which is read by one statement. {count}"
+        )
     # Bytes that are no text have no text form either.
     text = "" if {"invalid_bytes", "lost_letters"} & counts.keys() else ', `"text"` (column becomes text)'
     return ValueDoesNotFit(
         f"{_where(column)} is {column.native} and holds {held}, which {_word(column)} cannot store. "
         f'Choose: `columns: {{{short}: {{on_special_value: "null"}}}}` (counted){text}, or clean the source. '
-        f"{rows} {'row' if rows == 1 else 'rows'} in chunk {chunk}."
+        f"{count}"
     )
 
 
