@@ -130,7 +130,8 @@ def stage_part(extract: Extract, root: Root, scratch: Path, index: int, numbers:
     file = scratch / f"chunk{index}-0.parquet"
     pq.write_table(pa.table({"id": pa.array(numbers, pa.int64())}), file)
     content = file.read_bytes()
-    name = f"{EXPORT}_20260131_120000_000_{extract.run_id[-6:]}_chunk{index}.parquet"
+    began = extract.run_id.rpartition("_")[0].removeprefix(f"{EXPORT}_").replace("T", "_").replace(".", "_")
+    name = f"{EXPORT}_{began}_{extract.run_id[-6:]}_chunk{index}.parquet"
     path = f"{extract.window.folder}/{name}".lstrip("/")
     md5 = base64.b64encode(hashlib.md5(content).digest()).decode()
     where = root.stage(file, run_id=extract.run_id, path=path, md5=md5)

@@ -2596,6 +2596,14 @@ UPKEEP = (
         (f"{DEATHS_OF_UPKEEP}::test_store_from_before_a_compaction_is_refused",),
     ),
     Fault(
+        "parts_of_forgotten_runs_stay_beside_ours",
+        "rivet_resources/commit/publish.py",
+        "        remove_fenced(strangers, root=root)\n",
+        "",
+        "a run that was killed and a store that was lost: a glob shows rows twice for a day",
+        ("tests/faults/test_commit_deaths.py::test_parts_of_a_run_that_a_lost_store_knew_go_with_the_next_commit",),
+    ),
+    Fault(
         "older_checkpoint_goes_on_beside_a_newer_chain",
         "rivet_resources/commit/supersede.py",
         "    if before is not None or found is None or (isinstance(listed",
