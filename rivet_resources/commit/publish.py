@@ -323,9 +323,9 @@ def remove_replaced(old: Replacement, manifest: Manifest, *, root: Root) -> None
 def parts_of_strangers(manifest: Manifest, *, root: Root, state: Ledger) -> tuple[str, ...]:
     """List the young parts at a window's place that have their final names, of runs that this store does not know.
 
-    Older ones any sweep removes. Asked before the swap, so that whoever wrote them for this window planned it as it stood before: once the swap goes
+    Asked before the swap, so that whoever wrote them for this window planned it as it stood before: once the swap goes
     through, theirs cannot. Where a store was lost that knew of a run that died, its rows would show twice to readers of
-    a glob until a sweep may take them for old.
+    a glob until a sweep takes them for old.
     """
     # Only while something may lie there: it lists every object.
     export = manifest.export_name
