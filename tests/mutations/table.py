@@ -2589,7 +2589,7 @@ UPKEEP = (
     Fault(
         "older_store_goes_on_inside_a_joined_window",
         "rivet_resources/commit/supersede.py",
-        "    if before is not None or found is None or (isinstance(listed, FirstPaths) and listed.has_joined):\n"
+        "    if before is not None or is_new or (isinstance(listed, FirstPaths) and listed.has_joined):\n"
         "        refuse_inside(extract, root=root)\n",
         "",
         "a state store from a backup exports rows of a joined window a second time",
@@ -2606,8 +2606,8 @@ UPKEEP = (
     Fault(
         "older_checkpoint_goes_on_beside_a_newer_chain",
         "rivet_resources/commit/supersede.py",
-        "    if before is not None or found is None or (isinstance(listed",
-        "    if before is not None or (isinstance(listed",
+        "    is_new = found is None and not is_first\n",
+        "    is_new = False\n",
         "a checkpoint from before a reset publishes changes a second time beside the newer chain",
         ("tests/faults/test_drain_checkpoints.py::test_checkpoint_from_before_a_reset_shows_no_change_twice",),
     ),
