@@ -50,8 +50,8 @@ COMMITTING = (
     Fault(
         "manifest_before_parts",
         "rivet_resources/commit/publish.py",
-        '        step("parts")\n        publish_parts(staged.files, root=root)\n        step("manifest")\n',
-        '        step("parts")\n        swap_manifest(manifest, expected=staged.previous, root=root)\n'
+        '        publish_parts(staged.files, root=root)\n        step("manifest")\n',
+        '        swap_manifest(manifest, expected=staged.previous, root=root)\n'
         '        publish_parts(staged.files, root=root)\n        step("manifest")\n',
         "a reader sees a manifest whose parts are not there",
         (
