@@ -51,7 +51,7 @@ COMMITTING = (
         "manifest_before_parts",
         "rivet_resources/commit/publish.py",
         '        publish_parts(staged.files, root=root)\n        step("manifest")\n',
-        '        swap_manifest(manifest, expected=staged.previous, root=root)\n'
+        "        swap_manifest(manifest, expected=staged.previous, root=root)\n"
         '        publish_parts(staged.files, root=root)\n        step("manifest")\n',
         "a reader sees a manifest whose parts are not there",
         (
