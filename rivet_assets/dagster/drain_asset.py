@@ -146,7 +146,7 @@ def _site(asked: AskedRun) -> DrainSite:
         is_adopting=context.run.tags.get(ADOPT) == "true",
         begin_anew=asked.begin(state),
         asked=asked.options.sentence,
-        observer=observers_of(config, context.log.warning),
+        observer=observers_of(config, lambda line: context.log.warning(f"{export.name}: {line}")),
         schemas=lambda one: schema_gate(config, one, state),
     )
 

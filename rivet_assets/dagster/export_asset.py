@@ -238,7 +238,7 @@ def _site(asked: AskedRun) -> Site:
         admission=Admission(is_adopting=context.run.tags.get(ADOPT) == "true"),
         begin_anew=asked.begin(state),
         asked=asked.options.sentence,
-        observer=observers_of(config, context.log.warning),
+        observer=observers_of(config, lambda line: context.log.warning(f"{export.name}: {line}")),
         schemas=schema_gate(config, export, state),
     )
     refuse_other_layout(site)

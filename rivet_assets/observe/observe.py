@@ -62,7 +62,7 @@ class Observers:
         for name, trouble in within(self.patience_seconds, asked).items():
             if name not in self._given_up:
                 self._given_up.add(name)
-                self.tell(f"warning: observability.{name} {trouble}; this step does not ask it again.")
+                self.tell(f"observability.{name} {trouble}; this step does not ask it again")
 
 
 def observers_of(config: RivetConfig, tell: Tell) -> Observers | None:
@@ -79,9 +79,9 @@ def observers_of(config: RivetConfig, tell: Tell) -> Observers | None:
         try:
             senders = make()
         except RivetError as error:
-            tell(f"warning: observability.{name} is not told: {error}")
+            tell(f"observability.{name} is not told: {error}")
         except Exception as error:  # of its own configuration, which may hold a key
-            tell(f"warning: observability.{name} is not told, as its client cannot be used ({type(error).__name__})")
+            tell(f"observability.{name} is not told, as its client cannot be used ({type(error).__name__})")
         else:
             at_end |= senders
             at_start |= senders if name == "openlineage" else {}

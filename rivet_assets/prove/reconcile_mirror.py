@@ -117,3 +117,6 @@ class _NoLedger:
 
     def known_runs(self, export: str) -> set[str]:
         return set()
+
+    def failures_to_sweep(self, export: str, place: str) -> int | None:
+        return None

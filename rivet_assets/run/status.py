@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rivet_assets.run.admit.scope import names_of
 from rivet_resources import scratch
-from rivet_resources.read.rows_so_far import rows_in
+from rivet_resources.read.rows_so_far import rows_of
 from rivet_resources.state.process import is_here
 
 if TYPE_CHECKING:
@@ -76,5 +76,5 @@ def _word(work: tuple[Work, ...], last: RunRecord | None, state: State) -> str:
 
 def _work(held: Holder) -> Work:
     at = held.process
-    rows = rows_in(scratch.folder_of(held.run_id)) if is_here(at) else None
+    rows = rows_of(scratch.folder_of(held.run_id)) if is_here(at) else None
     return Work(held.window, held.run_id, at.host, at.pid, held.acquired_at, rows)

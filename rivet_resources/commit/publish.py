@@ -26,7 +26,7 @@ from rivet_resources.commit.retired import is_retired, read_retired
 from rivet_resources.commit.supersede import Replacement, succession
 from rivet_resources.contracts.addressing import nonce_of, part_nonce, read_start
 from rivet_resources.contracts.destination import ReadableRoot, Root
-from rivet_resources.contracts.extract import Staged
+from rivet_resources.contracts.extract import Staged, Window
 from rivet_resources.contracts.messages import Registered, Topic
 from rivet_resources.contracts.parts import Part
 from rivet_resources.contracts.rows.boundary import Boundary, boundary_after
@@ -51,12 +51,12 @@ class Ledger(Protocol):
     def live_runs(self, export: str) -> set[str]: ...
     def resumable_runs(self, export: str) -> set[str]: ...
     def known_runs(self, export: str) -> set[str]: ...
+    def failures_to_sweep(self, export: str, place: str) -> int | None: ...
 
 
 class SweepLedger(Ledger, Protocol):
     """What sweeping asks beside that."""
 
-    def failures_to_sweep(self, export: str, place: str) -> int | None: ...
     def note_sweep(self, export: str, place: str, *, failures: int) -> None: ...
     def is_look_due(self, export: str) -> bool: ...
     def note_look(self, export: str) -> None: ...
@@ -116,6 +116,7 @@ def publish(
         # Parts first: a manifest that names a part which is not there yet would break every reader in between. Parts
         # that no manifest names are merely litter, which the next sweep finds by their names.
         step("parts")
+        strangers = parts_of_strangers(manifest, root=root, state=state)
         publish_parts(staged.files, root=root)
         step("manifest")
         if isinstance(root, Topic):
@@ -134,6 +135,7 @@ def publish(
     if root.keeps_manifests and not isinstance(root, Topic):
         mark_success(manifest, root=root)
         remove_replaced(old, manifest, root=root)
+        remove_fenced(strangers, root=root)
     # Behind the manifest: a cursor that is ahead of it would skip the rows of a run that dies here, for ever. One that
     # is behind makes the next run start at the same place, and replace this very window.
     step("cursor")
@@ -316,6 +318,47 @@ def remove_replaced(old: Replacement, manifest: Manifest, *, root: Root) -> None
     kept = {part.path for part in manifest.files}
     root.delete([below(folder, name) for folder in folders for name in ("manifest.json", "_SUCCESS")])
     root.delete([part.path for each in outgoing for part in each.files if part.path not in kept])
+
+
+def parts_of_strangers(manifest: Manifest, *, root: Root, state: Ledger) -> tuple[str, ...]:
+    """List the young parts at a window's place that have their final names, of runs that this store does not know.
+
+    Asked before the swap, so that whoever wrote them for this window planned it as it stood before: once the swap goes
+    through, theirs cannot. Where a store was lost that knew of a run that died, its rows would show twice to readers of
+    a glob until a sweep takes them for old.
+    """
+    # Only while something may lie there: it lists every object.
+    export = manifest.export_name
+    if not root.keeps_manifests or isinstance(root, Topic) or state.failures_to_sweep(export, root.uri) is None:
+        return ()
+    known = nonces_of({manifest.run_id, *state.known_runs(export)})
+    beside = (path for path in root.list() if is_part_of(path, manifest) and is_fresh(path))
+    found = ((path, part_nonce(path, export=export)) for path in beside)
+    return tuple(path for path, nonce in found if nonce is not None and nonce not in known)
+
+
+def is_part_of(path: str, manifest: Manifest) -> bool:
+    """Return whether a part can be of this window only: by its folder, or by its name where changes have one folder.
+
+    Parts of increments lie side by side, and do not say of which they are.
+    """
+    if manifest.window_folder:
+        return path.startswith(f"{manifest.window_folder}/")
+    window = Window(manifest.window)
+    if window.kind == "after" and manifest.cursor is not None and manifest.cursor.low is not None:
+        return path.rpartition("/")[2].startswith(f"cdc-{manifest.cursor.low}-")
+    return window.kind == "all"
+
+
+def remove_fenced(strangers: tuple[str, ...], *, root: Root) -> None:
+    """Remove what runs wrote whose swap the window's new manifest has fenced out."""
+    if not strangers:
+        return
+    # One of them may have been committed in between, had ours lost; and readers may still open what was retired.
+    listed = filter(is_retired, root.list())
+    named = {path for _, each in read_retired(root, listed) for path in each.parts}
+    named |= {part.path for each in read_manifests(root, manifest_paths(root)) for part in each.files}
+    root.delete([path for path in strangers if path not in named])
 
 
 def remove_manifests(manifests: list[Manifest], *, root: Root) -> None:

@@ -89,7 +89,9 @@ def succession(staged: Staged, *, root: ReadableRoot) -> Replacement:
         )
     # A window that is committed anew replaces what descends from it, and no request need be spent on it; unless the
     # window before ours, which was there when ours was planned, is gone now, or a compaction joined some.
-    if before is not None or found is None or (isinstance(listed, FirstPaths) and listed.has_joined):
+    is_first = isinstance(listed, FirstPaths) and listed.are_all and not listed.paths
+    is_new = found is None and not is_first
+    if before is not None or is_new or (isinstance(listed, FirstPaths) and listed.has_joined):
         refuse_inside(extract, root=root)
     others = tuple(path for path in paths_beside(extract, listed, root=root) if path != manifest_path(extract.window))
     refuse_neighbours(extract, others, root=root)

@@ -200,6 +200,9 @@ class _Elsewhere:
     def known_runs(self, export: str) -> set[str]:
         return self.ledger.known_runs(export)
 
+    def failures_to_sweep(self, export: str, place: str) -> int | None:
+        return self.ledger.failures_to_sweep(export, place)
+
 
 def provenance_of(source: LogSource | Source, source_name: str, identity: str, table: str) -> Provenance:
     """Join the identity of a log's source, as its checkpoint keeps it, with the table whose changes are read."""

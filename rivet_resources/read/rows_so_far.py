@@ -43,12 +43,24 @@ class RowsSoFar:
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + SECONDS
-        # Also a full disk: the parts that are written to it will say so with better words.
-        with suppress(OSError):
-            new = self._file.with_name(f"{FILE}.new")
-            new.write_text(str(self._rows))
-            # Whole or not at all: the driver may read at any moment.
-            os.replace(new, self._file)
+        _write(self._file, self._rows)
+
+
+def _write(file: Path, rows: int) -> None:
+    # Also a full disk: the parts that are written to it will say so with better words.
+    with suppress(OSError):
+        new = file.with_name(f"{FILE}.new")
+        new.write_text(str(rows))
+        # Whole or not at all: whoever watches may read at any moment.
+        os.replace(new, file)
+
+
+def rows_of(scratch: Path) -> int:
+    """Return the rows that a run on this machine has read so far, those of finished chunks too."""
+    # What the driver has told last; before its first word, what tasks have counted.
+    with suppress(OSError, ValueError):
+        return int((scratch / FILE).read_text())
+    return rows_in(scratch)
 
 
 def rows_in(scratch: Path) -> int:
@@ -113,4 +125,6 @@ class StageProgress:
             # hides the dip. At the end the finished chunks alone count, for they are exact.
             self._told = self.rows if self.done == self.of else max(before, self.rows + rows_in(self.scratch))
             if self._told != before or not only_news:
+                # For other processes, which see no finished chunk (`rivet status`).
+                _write(self.scratch / FILE, self._told)
                 self.tell(self.done, self.of, self._told)

@@ -22,6 +22,7 @@ import xxhash
 
 from rivet_resources.commit.manifest import Manifest, current_manifests, window_manifest
 from rivet_resources.commit.publish import publish, sweep_if_due
+from rivet_resources.contracts.addressing import read_start
 from rivet_resources.contracts.destination import Destination, Root
 from rivet_resources.contracts.extract import CursorMove, Extract, Staged, Window
 from rivet_resources.contracts.parts import Measures, Part
@@ -130,7 +131,8 @@ def stage_part(extract: Extract, root: Root, scratch: Path, index: int, numbers:
     file = scratch / f"chunk{index}-0.parquet"
     pq.write_table(pa.table({"id": pa.array(numbers, pa.int64())}), file)
     content = file.read_bytes()
-    name = f"{EXPORT}_20260131_120000_000_{extract.run_id[-6:]}_chunk{index}.parquet"
+    began = read_start(extract.run_id) or DAY.start
+    name = f"{EXPORT}_{began:%Y%m%d_%H%M%S}_000_{extract.run_id[-6:]}_chunk{index}.parquet"
     path = f"{extract.window.folder}/{name}".lstrip("/")
     md5 = base64.b64encode(hashlib.md5(content).digest()).decode()
     where = root.stage(file, run_id=extract.run_id, path=path, md5=md5)

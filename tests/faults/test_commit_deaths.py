@@ -43,6 +43,32 @@ def in_a_process(run: Run) -> int:
     return process.exitcode if process.exitcode is not None else -1
 
 
+@pytest.mark.parametrize("kind", ["all", "time"])
+@pytest.mark.parametrize("place", ["local", "s3"])
+def test_parts_of_a_run_that_a_lost_store_knew_go_with_the_next_commit(
+    place: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Killed before its manifest, and nobody knows of it any more: a reader of a glob sees each row once all the same.
+
+    What another run has staged stays: it may be about to commit another window.
+    """
+    settings = request.getfixturevalue(place)
+    root = destination_of(settings).root(EXPORT)
+    lost, other, ours = (f"sqlite:///{tmp_path}/{name}.db" for name in ("lost", "other", "ours"))
+    assert in_a_process(Run(settings, lost, kind, rows=10, die_at="manifest")) == DEAD
+    left = [path for path in root.list() if part_nonce(path, export=EXPORT)]
+    assert in_a_process(Run(settings, other, "all", rows=5, die_at="parts")) == DEAD
+    staged = root.staged_runs()
+
+    rerun = in_a_process(Run(settings, ours, kind, rows=20))
+
+    assert (2, 0) == (len(left), rerun)
+    assert list(range(1, 21)) == committed(root)
+    named = {part.path for manifest in current_manifests(root).values() for part in manifest.parts}
+    assert named == {path for path in root.list() if part_nonce(path, export=EXPORT)}
+    assert set(staged) <= set(root.staged_runs())
+
+
 @pytest.mark.parametrize(
     ("place", "kind", "die_at"),
     [case if case[:2] in IN_FULL else pytest.param(*case, marks=pytest.mark.matrix) for case in CASES],

@@ -50,8 +50,8 @@ COMMITTING = (
     Fault(
         "manifest_before_parts",
         "rivet_resources/commit/publish.py",
-        '        step("parts")\n        publish_parts(staged.files, root=root)\n        step("manifest")\n',
-        '        step("parts")\n        swap_manifest(manifest, expected=staged.previous, root=root)\n'
+        '        publish_parts(staged.files, root=root)\n        step("manifest")\n',
+        "        swap_manifest(manifest, expected=staged.previous, root=root)\n"
         '        publish_parts(staged.files, root=root)\n        step("manifest")\n',
         "a reader sees a manifest whose parts are not there",
         (
@@ -2633,17 +2633,25 @@ UPKEEP = (
     Fault(
         "older_store_goes_on_inside_a_joined_window",
         "rivet_resources/commit/supersede.py",
-        "    if before is not None or found is None or (isinstance(listed, FirstPaths) and listed.has_joined):\n"
+        "    if before is not None or is_new or (isinstance(listed, FirstPaths) and listed.has_joined):\n"
         "        refuse_inside(extract, root=root)\n",
         "",
         "a state store from a backup exports rows of a joined window a second time",
         (f"{DEATHS_OF_UPKEEP}::test_store_from_before_a_compaction_is_refused",),
     ),
     Fault(
+        "parts_of_forgotten_runs_stay_beside_ours",
+        "rivet_resources/commit/publish.py",
+        "        remove_fenced(strangers, root=root)\n",
+        "",
+        "a run that was killed and a store that was lost: a glob shows rows twice for a day",
+        ("tests/faults/test_commit_deaths.py::test_parts_of_a_run_that_a_lost_store_knew_go_with_the_next_commit",),
+    ),
+    Fault(
         "older_checkpoint_goes_on_beside_a_newer_chain",
         "rivet_resources/commit/supersede.py",
-        "    if before is not None or found is None or (isinstance(listed",
-        "    if before is not None or (isinstance(listed",
+        "    is_new = found is None and not is_first\n",
+        "    is_new = False\n",
         "a checkpoint from before a reset publishes changes a second time beside the newer chain",
         ("tests/faults/test_drain_checkpoints.py::test_checkpoint_from_before_a_reset_shows_no_change_twice",),
     ),

@@ -873,6 +873,7 @@ def blind(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A lake of so many manifests that whoever lists all of them is refused."""
     monkeypatch.setattr("rivet_resources.commit.listing.MANY", 1)
     monkeypatch.setattr(LocalRoot, "list", BlindRoot.list)
+    lake.state.swept[lake.root.uri] = lake.state.failed  # nobody left anything
     return lake
 
 

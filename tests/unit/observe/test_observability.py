@@ -18,6 +18,7 @@ import pytest
 
 from rivet_assets.config.load import load_config
 from rivet_assets.definitions import definitions_of
+from rivet_assets.launch.run_exports import run_exports
 from tests.servers.receiver import STAYS_SILENT, Receiver, receiver
 
 BLOCK = """
@@ -252,10 +253,23 @@ def test_receiver_that_refuses_or_stays_silent_is_told_of_once_and_fails_nothing
 
     assert success
     assert ["openlineage", "opentelemetry", "prometheus.pushgateway"] == sorted(
-        text.removeprefix("warning: observability.").split()[0] for text in told
+        text.removeprefix("days: observability.").split()[0] for text in told
     )
     assert not [text for text in told if SECRET in text]
     assert 3 == len(list((shop / "lake/days/_rivet").glob("2026*.json")))
+
+
+def test_receiver_that_is_away_is_told_of_in_the_summary_of_a_command(shop):
+    """Beside the export that it concerns; what is told of in a log alone, nobody who types a command sees."""
+    block = "{prometheus: {pushgateway: 'http://127.0.0.1:1'}}"
+    (shop / "rivet.yaml").write_text(BLOCK.replace("OBSERVABILITY", block).replace("FOLDER", str(shop)))
+
+    (outcome,) = run_exports(load_config(shop / "rivet.yaml"), names=["orders"])
+
+    assert "success" == outcome.status
+    assert ["observability.prometheus.pushgateway was not told"] == [
+        each.partition(" (")[0] for each in outcome.warnings if "observability" in each
+    ]
 
 
 def test_nothing_that_is_sent_holds_a_cell_or_where_the_database_is(shop, monkeypatch):
