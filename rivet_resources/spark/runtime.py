@@ -135,7 +135,10 @@ class SparkRuntime:
     def most_parallel(self) -> int:
         """Return how many tasks a cluster may run at once when it has grown as far as it is allowed to."""
         conf: Mapping[str, str] = self.settings.conf if self.is_remote else dict(self._any_context().getConf().getAll())
-        executors = int(conf.get("spark.dynamicAllocation.maxExecutors", "0"))
+        # Those of YARN and Kubernetes may still be starting.
+        executors = max(
+            int(conf.get(key, "0")) for key in ("spark.dynamicAllocation.maxExecutors", "spark.executor.instances")
+        )
         grown = executors * int(conf.get("spark.executor.cores", "1"))
         with spark_sessions.refusals(self.settings.remote or self.settings.master):
             return min(MOST_PARALLEL, max(grown, self.parallelism))
