@@ -270,7 +270,8 @@ class Exporter:
             one_by_one = [[position] for position in positions]
             yield from _in_threads(slots, one_by_one, partial(_run_inline, extract), stop=lambda: None, gate=gate)
             return
-        self.spark.examine(extract)
+        # In place of the tasks, whose permits are there and not used yet.
+        self.spark.examine(extract, at_once=slots)
         jobs = _Jobs(self.spark, extract)
         # Small groups end often, which is what a dead run's successor keeps; beyond this number the 60 ms of each
         # job weigh more than that.
@@ -282,7 +283,7 @@ class Exporter:
     ) -> Iterator[ChunkResult]:
         """Run as many tasks as groups, all at once: none can begin later, so nothing but their speed is governed."""
         if not self.spark.inline:
-            self.spark.examine(extract)
+            self.spark.examine(extract, at_once=len(work))
         jobs = None if self.spark.inline else _Jobs(self.spark, extract)
         with gathered(extract, work, on_event=on_event) as gathering:
 

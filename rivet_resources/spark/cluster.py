@@ -10,6 +10,7 @@ destination, and whatever variables and files the configuration names.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import importlib.metadata
 import os
@@ -23,7 +24,7 @@ import time
 import uuid
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,16 +118,20 @@ class Answer:
     """What one host said. `versions`: of the packages that it imported for its answer."""
 
     host: str
+    asked: bool = True  # False: it told its name alone
     fault: str = ""
     retry: bool = False
     way_out: str = ""
     versions: tuple[tuple[str, str], ...] = ()
 
 
-def examine(context: SparkContext, ends: Ends) -> list[str]:
+def examine(context: SparkContext, ends: Ends, *, at_once: int | None = None) -> list[str]:
     """Ask every host that is there to reach source and destination; return their names.
 
     A host that joins later is not asked; its tasks fail by themselves, and `unfit` tells why.
+
+    Args:
+        at_once: how many connections to the source the questions may hold at an instant; None: one from each host.
 
     Raises:
         WorkerUnfit: a host cannot do the work; each is named with its reason.
@@ -151,12 +156,10 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
     answers: dict[str, Answer] = {}
     try:
         for _ in range(ROUNDS):
-            # More questions than slots, and each holds its slot for a moment: so they reach every host.
-            count = max(2, 2 * int(context.defaultParallelism))
-            job = context.parallelize(range(count), count).mapPartitions(functools.partial(_answered, packed, needed))
-            told = map(_judged, job.collect())
-            # A later word replaces none that was good, but a fault on the same host counts.
-            answers |= {each.host: each for each in told if each.host not in answers or each.fault}
+            for some in _some_at_once(context, at_once, answers):
+                told = [_judged(each) for each in _ask(context, packed, needed, some) if each.asked]
+                # A later word replaces none that was good, but a fault on the same host counts.
+                answers |= {each.host: each for each in told if each.host not in answers or each.fault}
             if len(answers) >= _hosts(context):
                 break
     # Which of the two it is depends on whether a session was ever opened in this process.
@@ -173,6 +176,27 @@ def examine(context: SparkContext, ends: Ends) -> list[str]:
             root.delete([marker])
     _refuse([each for each in answers.values() if each.fault])
     return sorted(answers)
+
+
+def _some_at_once(
+    context: SparkContext, at_once: int | None, answers: Mapping[str, Answer]
+) -> Iterator[frozenset[str] | None]:
+    """Yield the hosts that are to be asked together; None: all that are there."""
+    if at_once is None or _hosts(context) <= at_once:
+        yield None
+        return
+    hosts = sorted({each.host for each in _ask(context, b"", (), frozenset())} - answers.keys())
+    for begin in range(0, len(hosts), max(1, at_once)):
+        yield frozenset(hosts[begin : begin + max(1, at_once)])
+
+
+def _ask(context: SparkContext, packed: bytes, needed: tuple[str, ...], hosts: frozenset[str] | None) -> list[Answer]:
+    """Ask these hosts, once per process; the others tell their names."""
+    # More questions than slots, and each holds its slot for a moment: so they reach every host.
+    count = max(2, 2 * int(context.defaultParallelism))
+    task = functools.partial(_answered, packed, needed, hosts)
+    told: list[Answer] = context.parallelize(range(count), count).mapPartitions(task).collect()
+    return told
 
 
 def _refuse(faults: list[Answer]) -> None:
@@ -245,9 +269,14 @@ def _hosts(context: SparkContext) -> int:
     return len({each.host() for each in executors} - {driver}) or 1
 
 
-def _answered(packed: bytes, needed: tuple[str, ...], _: Iterator[int]) -> Iterator[Answer]:
+def _answered(
+    packed: bytes, needed: tuple[str, ...], hosts: frozenset[str] | None, _: Iterator[int]
+) -> Iterator[Answer]:
     """Run in an executor: answer once per host and process, and hold the slot for a moment."""
-    yield replace(_asked(packed), versions=_versions(needed))
+    if hosts is None or socket.gethostname() in hosts:
+        yield replace(_asked(packed), versions=_versions(needed))
+    else:
+        yield Answer(socket.gethostname(), asked=False)
     time.sleep(SPREAD_SECONDS)
 
 
@@ -268,14 +297,14 @@ def _asked(packed: bytes) -> Answer:
     try:
         question: Question = pickle.loads(packed)
         lend(question.lent)
-        return Answer(host, _fault(question))
+        return Answer(host, fault=_fault(question))
     except RivetError as error:
-        return Answer(host, str(error), error.retry)
+        return Answer(host, fault=str(error), retry=error.retry)
     except ModuleNotFoundError as error:
-        return Answer(host, f"its Python, {sys.executable}, lacks the package {error.name}", way_out=INSTALL)
+        return Answer(host, fault=f"its Python, {sys.executable}, lacks the package {error.name}", way_out=INSTALL)
     except Exception as error:
         # A foreign text may hold a secret.
-        return Answer(host, f"{type(error).__name__} was raised while it was asked")
+        return Answer(host, fault=f"{type(error).__name__} was raised while it was asked")
 
 
 def _fault(question: Question) -> str:
@@ -286,7 +315,7 @@ def _fault(question: Question) -> str:
     """
     ends = question.ends
     # `snapshot=False`: one question per host must not hold a transaction open at the source.
-    with ends.source.session(application="rivet probe", pace=ends.pace, snapshot=False) as session:
+    with _one_at_a_time(), ends.source.session(application="rivet probe", pace=ends.pace, snapshot=False) as session:
         session.now()
     root = ends.destination.root(ends.export)
     if question.marker and root.read(question.marker) is None:
@@ -301,6 +330,22 @@ def _fault(question: Question) -> str:
     with scratch.temporary("probe") as folder, scratch.enough_room(folder):
         (folder / "room").write_bytes(bytes(ROOM_BYTES))
     return ""
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Let one process of a host connect after the other: many slots must not cost the source as many connections."""
+    try:
+        path = Path(tempfile.gettempdir()) / f"rivet-probe-{os.getuid()}.lock"
+        lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        yield  # what is wrong with the folder is asked for by itself
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def unfit(told: str, context: SparkContext | None = None) -> WorkerUnfit | None:

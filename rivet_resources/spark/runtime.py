@@ -135,13 +135,19 @@ class SparkRuntime:
     def most_parallel(self) -> int:
         """Return how many tasks a cluster may run at once when it has grown as far as it is allowed to."""
         conf: Mapping[str, str] = self.settings.conf if self.is_remote else dict(self._any_context().getConf().getAll())
-        executors = int(conf.get("spark.dynamicAllocation.maxExecutors", "0"))
+        # Those of YARN and Kubernetes may still be starting.
+        executors = max(
+            int(conf.get(key, "0")) for key in ("spark.dynamicAllocation.maxExecutors", "spark.executor.instances")
+        )
         grown = executors * int(conf.get("spark.executor.cores", "1"))
         with spark_sessions.refusals(self.settings.remote or self.settings.master):
             return min(MOST_PARALLEL, max(grown, self.parallelism))
 
-    def examine(self, extract: Extract) -> None:
+    def examine(self, extract: Extract, *, at_once: int) -> None:
         """Ask each host of a cluster, once per source and destination, whether it can reach both.
+
+        Args:
+            at_once: how many connections the questions may hold at an instant.
 
         Raises:
             WorkerUnfit: a host cannot.
@@ -152,19 +158,23 @@ class SparkRuntime:
         ends = f"{extract.source!r} {extract.destination!r} {extract.transforms!r}"
         if ends not in self._examined:
             hosts = self.hosts(
-                Ends(extract.source, extract.destination, extract.export, extract.pace, extract.transforms)
+                Ends(extract.source, extract.destination, extract.export, extract.pace, extract.transforms),
+                at_once=at_once,
             )
             log.info("Spark's workers can do the work: %s", ", ".join(hosts))
             self._examined.add(ends)
 
-    def hosts(self, ends: Ends) -> list[str]:
+    def hosts(self, ends: Ends, *, at_once: int | None = None) -> list[str]:
         """Return the hosts of a cluster that are there, each of which can reach both ends.
+
+        Args:
+            at_once: as in `examine`; None: one connection from each host.
 
         Raises:
             SparkUnavailable: no session could be started.
             WorkerUnfit: a host cannot.
         """
-        return cluster.examine(self._any_context(), ends)
+        return cluster.examine(self._any_context(), ends, at_once=at_once)
 
     def lendable(self, extract: Extract) -> Mapping[str, str]:
         """Return the variables that an extract names, for workers that lack them; none where lines are not encrypted.

@@ -302,6 +302,44 @@ def test_session_that_somebody_stopped_is_started_again() -> None:
 
 @pytest.mark.rare
 @pytest.mark.spark
+@pytest.mark.parametrize("conf", ["{}", "{'spark.submit.deployMode': 'client'}"], ids=["own start", "submit"])
+def test_context_that_somebody_stopped_is_replaced(conf: str) -> None:
+    """As a cluster manager does with an application that it ends; calling off its jobs starts no new one."""
+    told = run(
+        HEAD
+        + f"""
+    runtime = SparkRuntime(Spark(master="local[1,3]", conf={conf}))
+    ended = runtime.context()
+    ended._jsc.sc().stop()
+    runtime.call_off("a tag")
+    stands = runtime._standing_context()
+    print(stands, runtime.context() is ended, runtime.context().parallelize(range(3), 1).count())
+    runtime.stop()
+    """
+    )
+
+    assert "None False 3" == told
+
+
+@pytest.mark.rare
+@pytest.mark.spark
+def test_spark_submit_that_ends_tells_its_reason() -> None:
+    """Without Java's stack, and with nothing on the terminal."""
+    told = run(
+        HEAD
+        + """
+    try:
+        SparkRuntime(Spark(master="local[1]", conf={"spark.submit.deployMode": "cluster"})).session()
+    except Exception as error:
+        print(type(error).__name__, "Cluster deploy mode is not" in str(error), "SparkSubmit.scala" in str(error))
+    """
+    )
+
+    assert "SparkUnavailable True False" == told
+
+
+@pytest.mark.rare
+@pytest.mark.spark
 def test_settings_that_spark_refuses_are_one_clear_error() -> None:
     """A nonsensical setting is reported as Spark unavailable with Spark's reason, and nothing stays behind."""
     told = run(

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -206,3 +207,38 @@ def test_host_with_another_version_of_a_package_is_told() -> None:
     assert "its Python has pyarrow 14.0.2, and Rivet takes <27,>=26" == found.fault
     assert "spark.pyspark.python" in found.way_out
     assert "" == cluster._judged(cluster.Answer("w2", versions=cluster._versions(tuple(cluster._needed())))).fault
+
+
+def test_processes_of_a_host_connect_one_after_the_other() -> None:
+    """A host with many slots is asked as often, and costs the source one connection."""
+    order: list[str] = []
+
+    def second() -> None:
+        with cluster._one_at_a_time():
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with cluster._one_at_a_time():
+        thread.start()
+        thread.join(0.05)
+        order.append("first")
+    thread.join(10)
+
+    assert ["first", "second"] == order
+
+
+@pytest.mark.parametrize(
+    ("at_once", "expected"),
+    [(None, [None]), (3, [None]), (2, [{"w1", "w3"}]), (1, [{"w1"}, {"w3"}])],
+)
+def test_hosts_are_asked_no_more_at_once_than_the_source_allows(
+    at_once: int | None, expected: list[set[str] | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that has answered is not asked again; where all may be asked, nobody is asked for its name first."""
+    monkeypatch.setattr(cluster, "_hosts", lambda _: 3)
+    names = [cluster.Answer(name, asked=False) for name in ("w1", "w2", "w3", "w2")]
+    monkeypatch.setattr(cluster, "_ask", lambda *_: names)
+
+    asked = cluster._some_at_once(Context(), at_once, {"w2": cluster.Answer("w2")})  # type: ignore[arg-type]
+
+    assert expected == list(asked)

@@ -12,6 +12,7 @@ import pytest
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.errors import SparkEnded, SparkKilled, SparkUnavailable
 from rivet_resources.spark import cluster, yarn
+from rivet_resources.spark.runtime import SparkRuntime
 
 YARN = Spark(master="yarn")
 ALIVE = "java.lang.IllegalStateException: something of a task"
@@ -130,3 +131,21 @@ def test_standalone_master_tells_by_itself_that_an_application_was_killed() -> N
     found = cluster.application_end(told, Context(False, "spark://h:7077"))  # type: ignore[arg-type]
 
     assert isinstance(found, SparkKilled)
+
+
+@pytest.mark.parametrize(
+    ("conf", "expected"),
+    [
+        ({"spark.executor.instances": "4", "spark.executor.cores": "2"}, 8),
+        ({"spark.dynamicAllocation.maxExecutors": "6", "spark.executor.instances": "4"}, 6),
+        ({"spark.executor.instances": "4000"}, 256),
+        ({}, 2),
+    ],
+)
+def test_executors_that_still_start_are_counted(
+    conf: dict[str, str], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that begins before YARN has given all of them uses them all the same."""
+    monkeypatch.setattr(SparkRuntime, "parallelism", property(lambda _: 2))
+
+    assert expected == SparkRuntime(Spark(remote="sc://h:15002", conf=conf)).most_parallel
