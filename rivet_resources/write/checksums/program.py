@@ -51,7 +51,7 @@ class Program:
     """One running copy, with a memory of its own. Not shared between threads while it works."""
 
     def __init__(self, engine: Any, module: Any) -> None:
-        import wasmtime
+        import wasmtime  # start
 
         self._store = wasmtime.Store(engine)
         exports: Any = wasmtime.Instance(self._store, module, []).exports(self._store)
