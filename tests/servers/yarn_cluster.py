@@ -24,7 +24,7 @@ from xml.sax.saxutils import escape
 from rivet_resources.spark.jvm import find_java, spark_home
 from tests.servers.spark_cluster import Host, bridge, namespace, network, until
 
-COPY = "mvn dependency:copy-dependencies of hadoop-yarn-server-resourcemanager and -nodemanager 3.5.0"
+COPY = "mvn -f .ci/yarn.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=FOLDER"
 RESOURCE_MANAGER = "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager"
 NODE_MANAGER = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
 RM_PORT, RM_UI, NM_PORT, NM_UI = 8032, 8088, 8041, 8042
