@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,9 @@ BLOCK = 32_768
 VALUES_BYTES = 2 << 20
 # Bytes of the longest cell that the program hashes; beyond it a call for each cell costs less.
 SHORT = 128
-# Where the memory holds what: hashes, where cells begin, their bytes.
-HASHES_AT = 0
+MASK = (1 << 64) - 1
+# Where the memory holds what: how many cells were too long, hashes, where cells begin, their bytes.
+LONGER_AT, HASHES_AT = 0, 16
 OFFSETS_AT = HASHES_AT + 8 * BLOCK
 VALUES_AT = OFFSETS_AT + 4 * (BLOCK + 4)
 PAGES = -(-(VALUES_AT + VALUES_BYTES) // 65_536)
@@ -47,6 +48,14 @@ PRIME64_1, PRIME64_2, PRIME64_3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x1656
 PRIME_MX1, PRIME_MX2 = 0x165667919E3779F9, 0x9FB21C651E98DF25
 
 
+class Hashed(NamedTuple):
+    """What a call found."""
+
+    each: Hashes  # good until the next call; 0 for a cell over `SHORT`
+    total: int  # modulo 2^64
+    longer: int  # cells over `SHORT`
+
+
 class Program:
     """One running copy, with a memory of its own. Not shared between threads while it works."""
 
@@ -59,50 +68,46 @@ class Program:
         self._even, self._ragged = exports["even"], exports["ragged"]
         # It never grows, so it never moves.
         whole = np.ctypeslib.as_array(memory.data_ptr(self._store), (memory.data_len(self._store),))
+        self._longer = whole[LONGER_AT : LONGER_AT + 4].view("<u4")
         self._hashes = whole[HASHES_AT:OFFSETS_AT].view("<u8")
         self._offsets = whole[OFFSETS_AT : OFFSETS_AT + 4 * (BLOCK + 1)].view("<i4")
         self._values = whole[VALUES_AT : VALUES_AT + VALUES_BYTES]
 
-    def even(self, values: Bytes, width: int) -> Hashes:
-        """Hash at most `BLOCK` cells of one width up to `SHORT`, `VALUES_BYTES` together; good until the next call."""
+    def even(self, values: Bytes, width: int) -> Hashed:
+        """Hash at most `BLOCK` cells of one width up to `SHORT`, one behind the other, `VALUES_BYTES` together."""
         count = len(values) // width
         self._values[: len(values)] = values
-        self._even(self._store, width, count)
-        return self._hashes[:count]
+        return Hashed(self._hashes[:count], self._even(self._store, width, count) & MASK, 0)
 
-    def ragged(self, values: Bytes, offsets: Places) -> tuple[Hashes, int]:
+    def ragged(self, values: Bytes, offsets: Places) -> Hashed:
         """Hash at most `BLOCK` cells of at most `VALUES_BYTES` together.
 
         Args:
             offsets: where cells begin in `values` and the last one ends.
-
-        Returns:
-            (a hash a cell, good until the next call and 0 for those over `SHORT`, how many those are)
         """
         count, begin, end = len(offsets) - 1, int(offsets[0]), int(offsets[-1])
         self._values[: end - begin] = values[begin:end]
         np.subtract(offsets, begin, out=self._offsets[: count + 1], casting="unsafe")
-        longer = int(self._ragged(self._store, count))
-        return self._hashes[:count], longer
+        total = self._ragged(self._store, count) & MASK
+        return Hashed(self._hashes[:count], total, int(self._longer[0]))
 
 
 _idle: list[Program] = []
 
 
 @contextmanager
-def borrowed() -> Iterator[Program | None]:
-    """Lend a running copy for a moment; None where none can run."""
-    program = _taken()
+def borrowed(cells: int = 0, worth_starting: int = 0) -> Iterator[Program | None]:
+    """Lend a running copy for a moment.
+
+    None where none can run, or where it would have to be compiled for fewer `cells` than that is worth.
+    """
+    is_compiled = _compiled.cache_info().currsize > 0
+    program = _taken() if is_compiled or cells >= worth_starting else None
     try:
         yield program
     finally:
         if program is not None:
             _idle.append(program)
-
-
-def is_running() -> bool:
-    """Return whether this process has compiled it, or tried to."""
-    return _compiled.cache_info().currsize > 0
 
 
 def _taken() -> Program | None:
@@ -148,26 +153,42 @@ def _let_go() -> None:
 
 
 def text() -> str:
-    """Write the program: `even(width, count)`, and `ragged(count)`, which returns how many cells are over `SHORT`."""
+    """Write the program: `even(width, count)` and `ragged(count)`.
+
+    Both return the sum of the hashes and leave each in the memory; of a cell over `SHORT` it is 0, and such cells are
+    counted at `LONGER_AT`. All arithmetic is spelled where it is needed: a call for each step would double its time.
+    """
     return f"""
 (module
   (memory (export "memory") {PAGES} {PAGES})
 
-  (func (export "even") (param $width i32) (param $count i32)
-    (local $at i32) (local $into i32) (local $end i32)
+  (func (export "even") (param $width i32) (param $count i32) (result i64)
+    (local $at i32) (local $into i32) (local $end i32) (local $hash i64) (local $sum i64)
     (local.set $at (i32.const {VALUES_AT}))
     (local.set $into (i32.const {HASHES_AT}))
     (local.set $end (i32.add (local.get $into) (i32.shl (local.get $count) (i32.const 3))))
     (block $done (loop $next
       (br_if $done (i32.ge_u (local.get $into) (local.get $end)))
-      (i64.store (local.get $into) (call $hash (local.get $at) (local.get $width)))
+      (if (i32.eq (local.get $width) (i32.const 8))
+        (then
+          (local.set $hash (i64.rotl (i64.load (local.get $at)) (i64.const 32)))
+          {_rrmxmx("(i64.const 8)")})
+        (else (if (i32.eq (local.get $width) (i32.const 4))
+          (then
+            (local.set $hash (i64.mul (i64.load32_u (local.get $at)) (i64.const 0x100000001)))
+            {_rrmxmx("(i64.const 4)")})
+          (else
+            (local.set $hash (call $hash (local.get $at) (local.get $width)))))))
+      (i64.store (local.get $into) (local.get $hash))
+      (local.set $sum (i64.add (local.get $sum) (local.get $hash)))
       (local.set $at (i32.add (local.get $at) (local.get $width)))
       (local.set $into (i32.add (local.get $into) (i32.const 8)))
-      (br $next))))
+      (br $next)))
+    (local.get $sum))
 
-  (func (export "ragged") (param $count i32) (result i32)
+  (func (export "ragged") (param $count i32) (result i64)
     (local $offset i32) (local $into i32) (local $end i32) (local $begin i32) (local $behind i32) (local $size i32)
-    (local $longer i32)
+    (local $longer i32) (local $hash i64) (local $sum i64)
     (local.set $offset (i32.const {OFFSETS_AT}))
     (local.set $into (i32.const {HASHES_AT}))
     (local.set $end (i32.add (local.get $into) (i32.shl (local.get $count) (i32.const 3))))
@@ -179,105 +200,71 @@ def text() -> str:
       (local.set $size (i32.sub (local.get $behind) (local.get $begin)))
       (if (i32.gt_u (local.get $size) (i32.const {SHORT}))
         (then
-          (i64.store (local.get $into) (i64.const 0))
+          (local.set $hash (i64.const 0))
           (local.set $longer (i32.add (local.get $longer) (i32.const 1))))
         (else
-          (i64.store (local.get $into)
+          (local.set $hash
             (call $hash (i32.add (i32.const {VALUES_AT}) (local.get $begin)) (local.get $size)))))
+      (i64.store (local.get $into) (local.get $hash))
+      (local.set $sum (i64.add (local.get $sum) (local.get $hash)))
       (local.set $begin (local.get $behind))
       (local.set $into (i32.add (local.get $into) (i32.const 8)))
       (br $next)))
-    (local.get $longer))
+    (i32.store (i32.const {LONGER_AT}) (local.get $longer))
+    (local.get $sum))
 
   (func $hash (param $at i32) (param $size i32) (result i64)
-    (local $long i64)
+    (local $end i32) (local $long i64) (local $hash i64) (local $other i64) (local $words v128)
+    (local.set $end (i32.add (local.get $at) (local.get $size)))
     (local.set $long (i64.extend_i32_u (local.get $size)))
-    (if (i32.gt_u (local.get $size) (i32.const 16))
-      (then (return (call $over_16 (local.get $at) (i32.add (local.get $at) (local.get $size)) (local.get $long)))))
-    (if (i32.gt_u (local.get $size) (i32.const 8))
-      (then (return (call $over_8 (local.get $at) (i32.add (local.get $at) (local.get $size)) (local.get $long)))))
-    (if (i32.gt_u (local.get $size) (i32.const 3))
-      (then (return (call $rrmxmx
-        (i64.xor
-          (i64.add
-            (i64.shl (i64.load32_u (local.get $at)) (i64.const 32))
-            (i64.load32_u (i32.sub (i32.add (local.get $at) (local.get $size)) (i32.const 4))))
-          (i64.const {_word(8) ^ _word(16)}))
-        (local.get $long)))))
-    (if (local.get $size)
-      (then (return (call $xxh64_avalanche
-        (i64.xor
+
+    ;; 17 to 128 bytes: pairs of words from both ends inwards.
+    (if (i32.gt_u (local.get $size) (i32.const 16)) (then
+      (local.set $hash (i64.mul (local.get $long) (i64.const {PRIME64_1})))
+      {_pairs(0)}
+      (if (i32.gt_u (local.get $size) (i32.const 32)) (then
+        {_pairs(1)}
+        (if (i32.gt_u (local.get $size) (i32.const 64)) (then
+          {_pairs(2)}
+          (if (i32.gt_u (local.get $size) (i32.const 96)) (then
+            {_pairs(3)}))))))
+      {_avalanche()}
+      (return (local.get $hash))))
+
+    ;; 9 to 16 bytes: the first eight and the last eight.
+    (if (i32.gt_u (local.get $size) (i32.const 8)) (then
+      (local.set $hash (i64.xor (i64.load (local.get $at)) (i64.const {_word(24) ^ _word(32)})))
+      (local.set $other
+        (i64.xor (i64.load (i32.sub (local.get $end) (i32.const 8))) (i64.const {_word(40) ^ _word(48)})))
+      (local.set $long (i64.add (i64.add (local.get $long) (local.get $other))
+        (i64.xor (i64.mul_wide_u (local.get $hash) (local.get $other)))))
+      {_byteswapped()}
+      (local.set $hash (i64.add (local.get $hash) (local.get $long)))
+      {_avalanche()}
+      (return (local.get $hash))))
+
+    (if (i32.gt_u (local.get $size) (i32.const 3)) (then
+      (local.set $hash (i64.add
+        (i64.shl (i64.load32_u (local.get $at)) (i64.const 32))
+        (i64.load32_u (i32.sub (local.get $end) (i32.const 4)))))
+      {_rrmxmx("(local.get $long)")}
+      (return (local.get $hash))))
+
+    ;; 1 to 3 bytes: the first, the one in the middle, the last, and the length.
+    (if (local.get $size) (then
+      (local.set $hash (i64.xor (i64.const {_word(0, 4) ^ _word(4, 4)})
+        (i64.or
           (i64.or
-            (i64.or
-              (i64.shl (i64.load8_u (local.get $at)) (i64.const 16))
-              (i64.shl
-                (i64.load8_u (i32.add (local.get $at) (i32.shr_u (local.get $size) (i32.const 1))))
-                (i64.const 24)))
-            (i64.or
-              (i64.load8_u (i32.sub (i32.add (local.get $at) (local.get $size)) (i32.const 1)))
-              (i64.shl (local.get $long) (i64.const 8))))
-          (i64.const {_word(0, 4) ^ _word(4, 4)}))))))
-    (i64.const {xxhash.xxh3_64_intdigest(b"")}))
-
-  ;; 9 to 16 bytes: the first eight and the last eight.
-  (func $over_8 (param $at i32) (param $end i32) (param $size i64) (result i64)
-    (local $low i64) (local $high i64)
-    (local.set $low (i64.xor (i64.load (local.get $at)) (i64.const {_word(24) ^ _word(32)})))
-    (local.set $high
-      (i64.xor (i64.load (i32.sub (local.get $end) (i32.const 8))) (i64.const {_word(40) ^ _word(48)})))
-    (call $avalanche
-      (i64.add
-        (i64.add (local.get $size) (call $swap (local.get $low)))
-        (i64.add (local.get $high) (call $fold (local.get $low) (local.get $high))))))
-
-  ;; 17 to 128 bytes: pairs of words from both ends inwards.
-  (func $over_16 (param $at i32) (param $end i32) (param $size i64) (result i64)
-    (local $sum i64)
-    (local.set $sum (i64.mul (local.get $size) (i64.const {PRIME64_1})))
-    {_pairs(0)}
-    (if (i64.gt_u (local.get $size) (i64.const 32)) (then
-      {_pairs(1)}
-      (if (i64.gt_u (local.get $size) (i64.const 64)) (then
-        {_pairs(2)}
-        (if (i64.gt_u (local.get $size) (i64.const 96)) (then
-          {_pairs(3)}))))))
-    (call $avalanche (local.get $sum)))
-
-  (func $pair (param $at i32) (param $one i64) (param $two i64) (result i64)
-    (call $fold
-      (i64.xor (i64.load (local.get $at)) (local.get $one))
-      (i64.xor (i64.load offset=8 (local.get $at)) (local.get $two))))
-
-  ;; The 128-bit product, its halves folded together.
-  (func $fold (param $one i64) (param $two i64) (result i64)
-    (i64.xor (i64.mul_wide_u (local.get $one) (local.get $two))))
-
-  (func $swap (param $word i64) (result i64)
-    (local.set $word (i64.or
-      (i64.and (i64.shr_u (local.get $word) (i64.const 8)) (i64.const 0x00FF00FF00FF00FF))
-      (i64.shl (i64.and (local.get $word) (i64.const 0x00FF00FF00FF00FF)) (i64.const 8))))
-    (local.set $word (i64.or
-      (i64.and (i64.shr_u (local.get $word) (i64.const 16)) (i64.const 0x0000FFFF0000FFFF))
-      (i64.shl (i64.and (local.get $word) (i64.const 0x0000FFFF0000FFFF)) (i64.const 16))))
-    (i64.rotl (local.get $word) (i64.const 32)))
-
-  (func $avalanche (param $hash i64) (result i64)
-    {_shifted(37, PRIME_MX1)}
-    (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 32))))
-
-  (func $xxh64_avalanche (param $hash i64) (result i64)
-    {_shifted(33, PRIME64_2)}
-    {_shifted(29, PRIME64_3)}
-    (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 32))))
-
-  (func $rrmxmx (param $hash i64) (param $size i64) (result i64)
-    (local.set $hash (i64.mul (i64.const {PRIME_MX2})
-      (i64.xor (local.get $hash)
-        (i64.xor (i64.rotl (local.get $hash) (i64.const 49)) (i64.rotl (local.get $hash) (i64.const 24))))))
-    (local.set $hash (i64.mul (i64.const {PRIME_MX2})
-      (i64.xor (local.get $hash)
-        (i64.add (i64.shr_u (local.get $hash) (i64.const 35)) (local.get $size)))))
-    (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 28)))))
+            (i64.shl (i64.load8_u (local.get $at)) (i64.const 16))
+            (i64.shl
+              (i64.load8_u (i32.add (local.get $at) (i32.shr_u (local.get $size) (i32.const 1)))) (i64.const 24)))
+          (i64.or
+            (i64.load8_u (i32.sub (local.get $end) (i32.const 1)))
+            (i64.shl (local.get $long) (i64.const 8))))))
+      {_shifted(33, PRIME64_2)}
+      {_shifted(29, PRIME64_3)}
+      (return (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 32))))))
+    (i64.const {xxhash.xxh3_64_intdigest(b"")})))
 """
 
 
@@ -287,15 +274,49 @@ def _word(at: int, size: int = 8) -> int:
 
 
 def _pairs(number: int) -> str:
-    """Add the pair so many pairs from the begin, and its twin before the end."""
+    """Add the pair so many pairs from the begin, and its twin before the end: words xor-ed with the secret."""
     words = struct.unpack_from("<4Q", SECRET, 32 * number)
-    head, tail = (" ".join(f"(i64.const {word})" for word in pair) for pair in (words[:2], words[2:]))
-    return f"""(local.set $sum (i64.add (local.get $sum) (i64.add
-      (call $pair (i32.add (local.get $at) (i32.const {16 * number})) {head})
-      (call $pair (i32.sub (local.get $end) (i32.const {16 * number + 16})) {tail}))))"""
+    head, tail = f"offset={16 * number} (local.get $at)", f"(i32.sub (local.get $end) (i32.const {16 * number + 16}))"
+    return _pair(head, *words[:2]) + _pair(tail, *words[2:])
+
+
+def _pair(place: str, one: int, two: int) -> str:
+    """Add the product of two words, its halves folded together; read at once, as each read is held to the memory."""
+    return f"""
+      (local.set $words (v128.xor (v128.load {place}) (v128.const i64x2 {one} {two})))
+      (local.set $hash (i64.add (local.get $hash) (i64.xor (i64.mul_wide_u
+        (i64x2.extract_lane 0 (local.get $words)) (i64x2.extract_lane 1 (local.get $words))))))"""
+
+
+def _byteswapped() -> str:
+    """Turn the bytes of $hash round."""
+    swapped = "".join(f"""
+      (local.set $hash (i64.or
+        (i64.and (i64.shr_u (local.get $hash) (i64.const {bits})) (i64.const {mask}))
+        (i64.shl (i64.and (local.get $hash) (i64.const {mask})) (i64.const {bits}))))"""
+        for bits, mask in ((8, 0x00FF00FF00FF00FF), (16, 0x0000FFFF0000FFFF)))  # fmt: skip
+    return swapped + "(local.set $hash (i64.rotl (local.get $hash) (i64.const 32)))"
+
+
+def _avalanche() -> str:
+    """Finish more than 8 bytes (`XXH3_avalanche`)."""
+    return f"""{_shifted(37, PRIME_MX1)}
+      (local.set $hash (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 32))))"""
+
+
+def _rrmxmx(size: str) -> str:
+    """Finish 4 to 8 bytes (`XXH3_rrmxmx`), the secret first."""
+    return f"""
+      (local.set $hash (i64.xor (local.get $hash) (i64.const {_word(8) ^ _word(16)})))
+      (local.set $hash (i64.mul (i64.const {PRIME_MX2})
+        (i64.xor (local.get $hash)
+          (i64.xor (i64.rotl (local.get $hash) (i64.const 49)) (i64.rotl (local.get $hash) (i64.const 24))))))
+      (local.set $hash (i64.mul (i64.const {PRIME_MX2})
+        (i64.xor (local.get $hash) (i64.add (i64.shr_u (local.get $hash) (i64.const 35)) {size}))))
+      (local.set $hash (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 28))))"""
 
 
 def _shifted(by: int, prime: int) -> str:
-    """Fold the upper bits down and multiply."""
+    """Fold the upper bits of $hash down and multiply."""
     return f"""(local.set $hash
-      (i64.mul (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const {by}))) (i64.const {prime})))"""
+        (i64.mul (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const {by}))) (i64.const {prime})))"""

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 import xxhash
 
 from rivet_resources.contracts.transform import run_clock_columns
-from rivet_resources.write.checksums.cells import as_binary, is_known, plain, raw, width_of
+from rivet_resources.write.checksums.cells import as_binary, is_known, plain, width_of
 from rivet_resources.write.checksums.program import Hashes
-from rivet_resources.write.checksums.xxh3 import cell_hashes, even_hashes
+from rivet_resources.write.checksums.xxh3 import array_sum, cell_hashes
 
 ALGORITHM = "xxh3-64-sum-v2"  # the id of these sums in a manifest's `checksum_render`
 WHOLE = 1 << 64
@@ -133,17 +133,10 @@ def _array_sum(column: pa.Array) -> int:
         false = len(column) - int(column.null_count) - true
         return TRUE * true + FALSE * false
     if width := width_of(column.type):
-        return _present_sum(even_hashes(raw(column, width), width), column)
+        return array_sum(column, width)
     if not pa.types.is_binary(column.type) and not pa.types.is_large_binary(column.type):
         column = as_binary(column.drop_null() if column.null_count else column)
-    return _present_sum(cell_hashes(column), column)
-
-
-def _present_sum(hashes: Hashes, column: pa.Array) -> int:
-    """Add the hashes of the cells that are not NULL: cheaper than leaving those out of the column before."""
-    if column.null_count:
-        hashes = hashes * column.is_valid().to_numpy(zero_copy_only=False)
-    return int(hashes.sum())
+    return array_sum(column, None)
 
 
 def _counted_sum(column: pa.DictionaryArray) -> int:

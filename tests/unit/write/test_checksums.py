@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -201,10 +201,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     program._let_go()
 
 
-def test_each_length_has_the_hash_that_xxhash_gives_it(way: str) -> None:
+@pytest.mark.parametrize("short", [0, 1000])
+def test_each_length_has_the_hash_that_xxhash_gives_it(short: int, way: str) -> None:
     """Every length up to twice the longest that the program takes, bytes of all values, in one array."""
     random = np.random.default_rng(7)
     cells = [random.bytes(length) for length in range(2 * SHORT + 2) for _ in range(3)]
+    cells += short * [random.bytes(7)]  # where most bytes are of long cells, the program gets none
 
     found = cell_hashes(pa.array(cells, pa.large_binary()))
 
@@ -223,9 +225,13 @@ def test_cells_of_one_width_have_the_hashes_that_xxhash_gives_them(width: int, w
     assert found.tolist() == [xxhash.xxh3_64_intdigest(row.tobytes()) for row in rows]
 
 
-def test_cells_that_fill_the_program_s_memory_are_hashed_in_turns(way: str) -> None:
-    """Short cells between long ones, one of them larger than all of the memory."""
-    cells = [b"x" * size for size in (3, VALUES_BYTES + 1, 0, 17, VALUES_BYTES // 2, VALUES_BYTES // 2, 1, 128, 129)]
+@pytest.mark.parametrize("sizes", [
+    (3, VALUES_BYTES + 1, 0, 17, VALUES_BYTES // 2, VALUES_BYTES // 2, 1, 128, 129),
+    (100,) * (VALUES_BYTES // 40),
+])  # fmt: skip
+def test_cells_that_fill_the_program_s_memory_are_hashed_in_turns(sizes: Sequence[int], way: str) -> None:
+    """Short cells between long ones, one of them larger than all of the memory; and more short ones than it holds."""
+    cells = [b"%d" % number + b"x" * size for number, size in enumerate(sizes)]
 
     assert cell_hashes(pa.array(cells, pa.binary())).tolist() == list(map(xxhash.xxh3_64_intdigest, cells))
 
