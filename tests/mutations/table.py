@@ -1371,8 +1371,8 @@ PROOFS = (
     Fault(
         "bytes_under_null_are_summed",
         "rivet_resources/write/checksums/xxh3.py",
-        "    if not column.null_count:\n        return sum(",
-        "    if column.null_count <= len(column):\n        return sum(",
+        "    bits = _bits_of(column) if column.null_count else None\n",
+        "    bits = None\n",
         "sums of equal rows differ: `reconcile` repairs what is whole",
         ("tests/unit/write/test_checksums.py::test_garbage_under_null_does_not_count",),
     ),
@@ -1387,8 +1387,8 @@ PROOFS = (
     Fault(
         "bytes_in_the_middle_of_a_cell_are_not_hashed",
         "rivet_resources/write/checksums/program.py",
-        "          (if (i32.gt_u (local.get $size) (i32.const 96)) (then\n",
-        "          (if (i32.gt_u (local.get $size) (i32.const 112)) (then\n",
+        "              (if (i32.gt_u (local.get $size) (i32.const 96)) (then\n",
+        "              (if (i32.gt_u (local.get $size) (i32.const 112)) (then\n",
         "other readers of the recipe find other sums, and some changes are not seen",
         ("tests/unit/write/test_checksums.py::test_each_length_has_the_hash_that_xxhash_gives_it[program-1000]",),
     ),

@@ -25,6 +25,7 @@ import xxhash
 Hashes = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.integer[Any]]
+Bits = Bytes | None  # one for each cell, the first the lowest of a byte, 0 where it is NULL; None: none is
 
 # Cells at once, and their bytes: so many that the 20 µs of a call do not count, so few that caches hold them.
 BLOCK = 32_768
@@ -32,8 +33,10 @@ VALUES_BYTES = 2 << 20
 # Bytes of the longest cell that the program hashes; beyond it a call for each cell costs less.
 SHORT = 128
 MASK = (1 << 64) - 1
-# Where the memory holds what: how many cells were too long, hashes, where cells begin, their bytes.
-LONGER_AT, HASHES_AT = 0, 16
+# Where the memory holds what: how many cells were too long, which ones are not NULL, hashes, where cells begin, their
+# bytes.
+LONGER_AT, BITS_AT = 0, 16
+HASHES_AT = BITS_AT + BLOCK // 8
 OFFSETS_AT = HASHES_AT + 8 * BLOCK
 VALUES_AT = OFFSETS_AT + 4 * (BLOCK + 4)
 PAGES = -(-(VALUES_AT + VALUES_BYTES) // 65_536)
@@ -51,7 +54,7 @@ PRIME_MX1, PRIME_MX2 = 0x165667919E3779F9, 0x9FB21C651E98DF25
 class Hashed(NamedTuple):
     """What a call found."""
 
-    each: Hashes  # good until the next call; 0 for a cell over `SHORT`
+    each: Hashes  # good until the next call; 0 for a NULL and for a cell over `SHORT`
     total: int  # modulo 2^64
     longer: int  # cells over `SHORT`
 
@@ -65,21 +68,21 @@ class Program:
         self._store = wasmtime.Store(engine)
         exports: Any = wasmtime.Instance(self._store, module, []).exports(self._store)
         memory = exports["memory"]
-        self._even, self._ragged = exports["even"], exports["ragged"]
+        self._hash = exports["hash"]
         # It never grows, so it never moves.
         whole = np.ctypeslib.as_array(memory.data_ptr(self._store), (memory.data_len(self._store),))
         self._longer = whole[LONGER_AT : LONGER_AT + 4].view("<u4")
+        self._bits = whole[BITS_AT:HASHES_AT]
         self._hashes = whole[HASHES_AT:OFFSETS_AT].view("<u8")
         self._offsets = whole[OFFSETS_AT : OFFSETS_AT + 4 * (BLOCK + 1)].view("<i4")
         self._values = whole[VALUES_AT : VALUES_AT + VALUES_BYTES]
 
-    def even(self, values: Bytes, width: int) -> Hashed:
+    def even(self, values: Bytes, width: int, bits: Bits) -> Hashed:
         """Hash at most `BLOCK` cells of one width up to `SHORT`, one behind the other, `VALUES_BYTES` together."""
-        count = len(values) // width
         self._values[: len(values)] = values
-        return Hashed(self._hashes[:count], self._even(self._store, width, count) & MASK, 0)
+        return self._run(width, len(values) // width, bits)
 
-    def ragged(self, values: Bytes, offsets: Places) -> Hashed:
+    def ragged(self, values: Bytes, offsets: Places, bits: Bits) -> Hashed:
         """Hash at most `BLOCK` cells of at most `VALUES_BYTES` together.
 
         Args:
@@ -88,7 +91,12 @@ class Program:
         count, begin, end = len(offsets) - 1, int(offsets[0]), int(offsets[-1])
         self._values[: end - begin] = values[begin:end]
         np.subtract(offsets, begin, out=self._offsets[: count + 1], casting="unsafe")
-        total = self._ragged(self._store, count) & MASK
+        return self._run(0, count, bits)
+
+    def _run(self, width: int, count: int, bits: Bits) -> Hashed:
+        if bits is not None:
+            self._bits[: len(bits)] = bits
+        total = self._hash(self._store, width, count, bits is not None) & MASK
         return Hashed(self._hashes[:count], total, int(self._longer[0]))
 
 
@@ -153,119 +161,113 @@ def _let_go() -> None:
 
 
 def text() -> str:
-    """Write the program: `even(width, count)` and `ragged(count)`.
+    """Write the program: `hash(width, count, has_nulls)`; a width of 0: cells end where the offsets say.
 
-    Both return the sum of the hashes and leave each in the memory; of a cell over `SHORT` it is 0, and such cells are
-    counted at `LONGER_AT`. All arithmetic is spelled where it is needed: a call for each step would double its time.
+    It returns the sum of the hashes and leaves each in the memory; of a NULL it is 0, and of a cell over `SHORT`, and
+    such cells are counted at `LONGER_AT`. All arithmetic is spelled where it is needed: calls would double its time.
     """
     return f"""
 (module
   (memory (export "memory") {PAGES} {PAGES})
-
-  (func (export "even") (param $width i32) (param $count i32) (result i64)
-    (local $at i32) (local $into i32) (local $end i32) (local $hash i64) (local $sum i64)
-    (local.set $at (i32.const {VALUES_AT}))
-    (local.set $into (i32.const {HASHES_AT}))
-    (local.set $end (i32.add (local.get $into) (i32.shl (local.get $count) (i32.const 3))))
-    (block $done (loop $next
-      (br_if $done (i32.ge_u (local.get $into) (local.get $end)))
-      (if (i32.eq (local.get $width) (i32.const 8))
-        (then
-          (local.set $hash (i64.rotl (i64.load (local.get $at)) (i64.const 32)))
-          {_rrmxmx("(i64.const 8)")})
-        (else (if (i32.eq (local.get $width) (i32.const 4))
-          (then
-            (local.set $hash (i64.mul (i64.load32_u (local.get $at)) (i64.const 0x100000001)))
-            {_rrmxmx("(i64.const 4)")})
-          (else
-            (local.set $hash (call $hash (local.get $at) (local.get $width)))))))
-      (i64.store (local.get $into) (local.get $hash))
-      (local.set $sum (i64.add (local.get $sum) (local.get $hash)))
-      (local.set $at (i32.add (local.get $at) (local.get $width)))
-      (local.set $into (i32.add (local.get $into) (i32.const 8)))
-      (br $next)))
-    (local.get $sum))
-
-  (func (export "ragged") (param $count i32) (result i64)
-    (local $offset i32) (local $into i32) (local $end i32) (local $begin i32) (local $behind i32) (local $size i32)
-    (local $longer i32) (local $hash i64) (local $sum i64)
+  (func (export "hash") (param $width i32) (param $count i32) (param $nulls i32) (result i64)
+    (local $offset i32) (local $into i32) (local $last i32) (local $at i32) (local $end i32) (local $size i32)
+    (local $row i32) (local $longer i32) (local $long i64) (local $hash i64) (local $other i64) (local $words v128) (local $sum i64)
     (local.set $offset (i32.const {OFFSETS_AT}))
     (local.set $into (i32.const {HASHES_AT}))
-    (local.set $end (i32.add (local.get $into) (i32.shl (local.get $count) (i32.const 3))))
-    (local.set $begin (i32.load (local.get $offset)))
+    (local.set $last (i32.add (local.get $into) (i32.shl (local.get $count) (i32.const 3))))
+    (local.set $at (i32.const {VALUES_AT}))
     (block $done (loop $next
-      (br_if $done (i32.ge_u (local.get $into) (local.get $end)))
-      (local.set $offset (i32.add (local.get $offset) (i32.const 4)))
-      (local.set $behind (i32.load (local.get $offset)))
-      (local.set $size (i32.sub (local.get $behind) (local.get $begin)))
-      (if (i32.gt_u (local.get $size) (i32.const {SHORT}))
-        (then
-          (local.set $hash (i64.const 0))
-          (local.set $longer (i32.add (local.get $longer) (i32.const 1))))
+      (br_if $done (i32.ge_u (local.get $into) (local.get $last)))
+      (if (local.get $width)
+        (then (local.set $end (i32.add (local.get $at) (local.get $width))))
         (else
-          (local.set $hash
-            (call $hash (i32.add (i32.const {VALUES_AT}) (local.get $begin)) (local.get $size)))))
+          (local.set $offset (i32.add (local.get $offset) (i32.const 4)))
+          (local.set $end (i32.add (i32.const {VALUES_AT}) (i32.load (local.get $offset))))))
+      (local.set $size (i32.sub (local.get $end) (local.get $at)))
+      (local.set $long (i64.extend_i32_u (local.get $size)))
+      {_by_size()}
+      (if (local.get $nulls) (then
+        (local.set $hash (i64.and (local.get $hash) (i64.sub (i64.const 0) (i64.and (i64.const 1) (i64.shr_u
+          (i64.load8_u offset={BITS_AT} (i32.shr_u (local.get $row) (i32.const 3)))
+          (i64.extend_i32_u (i32.and (local.get $row) (i32.const 7))))))))
+        (local.set $row (i32.add (local.get $row) (i32.const 1)))))
       (i64.store (local.get $into) (local.get $hash))
       (local.set $sum (i64.add (local.get $sum) (local.get $hash)))
-      (local.set $begin (local.get $behind))
+      (local.set $at (local.get $end))
       (local.set $into (i32.add (local.get $into) (i32.const 8)))
       (br $next)))
     (i32.store (i32.const {LONGER_AT}) (local.get $longer))
-    (local.get $sum))
-
-  (func $hash (param $at i32) (param $size i32) (result i64)
-    (local $end i32) (local $long i64) (local $hash i64) (local $other i64) (local $words v128)
-    (local.set $end (i32.add (local.get $at) (local.get $size)))
-    (local.set $long (i64.extend_i32_u (local.get $size)))
-
-    ;; 17 to 128 bytes: pairs of words from both ends inwards.
-    (if (i32.gt_u (local.get $size) (i32.const 16)) (then
-      (local.set $hash (i64.mul (local.get $long) (i64.const {PRIME64_1})))
-      {_pairs(0)}
-      (if (i32.gt_u (local.get $size) (i32.const 32)) (then
-        {_pairs(1)}
-        (if (i32.gt_u (local.get $size) (i32.const 64)) (then
-          {_pairs(2)}
-          (if (i32.gt_u (local.get $size) (i32.const 96)) (then
-            {_pairs(3)}))))))
-      {_avalanche()}
-      (return (local.get $hash))))
-
-    ;; 9 to 16 bytes: the first eight and the last eight.
-    (if (i32.gt_u (local.get $size) (i32.const 8)) (then
-      (local.set $hash (i64.xor (i64.load (local.get $at)) (i64.const {_word(24) ^ _word(32)})))
-      (local.set $other
-        (i64.xor (i64.load (i32.sub (local.get $end) (i32.const 8))) (i64.const {_word(40) ^ _word(48)})))
-      (local.set $long (i64.add (i64.add (local.get $long) (local.get $other))
-        (i64.xor (i64.mul_wide_u (local.get $hash) (local.get $other)))))
-      {_byteswapped()}
-      (local.set $hash (i64.add (local.get $hash) (local.get $long)))
-      {_avalanche()}
-      (return (local.get $hash))))
-
-    (if (i32.gt_u (local.get $size) (i32.const 3)) (then
-      (local.set $hash (i64.add
-        (i64.shl (i64.load32_u (local.get $at)) (i64.const 32))
-        (i64.load32_u (i32.sub (local.get $end) (i32.const 4)))))
-      {_rrmxmx("(local.get $long)")}
-      (return (local.get $hash))))
-
-    ;; 1 to 3 bytes: the first, the one in the middle, the last, and the length.
-    (if (local.get $size) (then
-      (local.set $hash (i64.xor (i64.const {_word(0, 4) ^ _word(4, 4)})
-        (i64.or
-          (i64.or
-            (i64.shl (i64.load8_u (local.get $at)) (i64.const 16))
-            (i64.shl
-              (i64.load8_u (i32.add (local.get $at) (i32.shr_u (local.get $size) (i32.const 1)))) (i64.const 24)))
-          (i64.or
-            (i64.load8_u (i32.sub (local.get $end) (i32.const 1)))
-            (i64.shl (local.get $long) (i64.const 8))))))
-      {_shifted(33, PRIME64_2)}
-      {_shifted(29, PRIME64_3)}
-      (return (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 32))))))
-    (i64.const {xxhash.xxh3_64_intdigest(b"")})))
+    (local.get $sum)))
 """
+
+
+def _by_size() -> str:
+    """Hash the cell between $at and $end into $hash."""
+    return f"""
+      (if (i32.eq (local.get $size) (i32.const 8)) (then
+        (local.set $hash (i64.rotl (i64.load (local.get $at)) (i64.const 32)))
+        {_rrmxmx("(i64.const 8)")})
+      (else (if (i32.gt_u (local.get $size) (i32.const 16)) (then
+        (if (i32.gt_u (local.get $size) (i32.const {SHORT})) (then
+          (local.set $hash (i64.const 0))
+          (local.set $longer (i32.add (local.get $longer) (i32.const 1))))
+        (else
+          {_over_16()})))
+      (else (if (i32.gt_u (local.get $size) (i32.const 8)) (then
+        {_over_8()})
+      (else (if (i32.gt_u (local.get $size) (i32.const 3)) (then
+        (local.set $hash (i64.add
+          (i64.shl (i64.load32_u (local.get $at)) (i64.const 32))
+          (i64.load32_u (i32.sub (local.get $end) (i32.const 4)))))
+        {_rrmxmx("(local.get $long)")})
+      (else (if (local.get $size) (then
+        {_up_to_3()})
+      (else
+        (local.set $hash (i64.const {xxhash.xxh3_64_intdigest(b"")}))))))))))))"""
+
+
+def _over_16() -> str:
+    """Hash 17 to 128 bytes: pairs of words from both ends inwards."""
+    return f"""
+          (local.set $hash (i64.mul (local.get $long) (i64.const {PRIME64_1})))
+          {_pairs(0)}
+          (if (i32.gt_u (local.get $size) (i32.const 32)) (then
+            {_pairs(1)}
+            (if (i32.gt_u (local.get $size) (i32.const 64)) (then
+              {_pairs(2)}
+              (if (i32.gt_u (local.get $size) (i32.const 96)) (then
+                {_pairs(3)}))))))
+          {_avalanche()}"""
+
+
+def _over_8() -> str:
+    """Hash 9 to 16 bytes: the first eight and the last eight."""
+    return f"""
+        (local.set $hash (i64.xor (i64.load (local.get $at)) (i64.const {_word(24) ^ _word(32)})))
+        (local.set $other
+          (i64.xor (i64.load (i32.sub (local.get $end) (i32.const 8))) (i64.const {_word(40) ^ _word(48)})))
+        (local.set $long (i64.add (i64.add (local.get $long) (local.get $other))
+          (i64.xor (i64.mul_wide_u (local.get $hash) (local.get $other)))))
+        {_byteswapped()}
+        (local.set $hash (i64.add (local.get $hash) (local.get $long)))
+        {_avalanche()}"""
+
+
+def _up_to_3() -> str:
+    """Hash 1 to 3 bytes: the first, the one in the middle, the last, and the length."""
+    return f"""
+        (local.set $hash (i64.xor (i64.const {_word(0, 4) ^ _word(4, 4)})
+          (i64.or
+            (i64.or
+              (i64.shl (i64.load8_u (local.get $at)) (i64.const 16))
+              (i64.shl
+                (i64.load8_u (i32.add (local.get $at) (i32.shr_u (local.get $size) (i32.const 1)))) (i64.const 24)))
+            (i64.or
+              (i64.load8_u (i32.sub (local.get $end) (i32.const 1)))
+              (i64.shl (local.get $long) (i64.const 8))))))
+        {_shifted(33, PRIME64_2)}
+        {_shifted(29, PRIME64_3)}
+        (local.set $hash (i64.xor (local.get $hash) (i64.shr_u (local.get $hash) (i64.const 32))))"""
 
 
 def _word(at: int, size: int = 8) -> int:

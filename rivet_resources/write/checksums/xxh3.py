@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
@@ -18,6 +19,7 @@ from rivet_resources.write.checksums.program import (
     MASK,
     SHORT,
     VALUES_BYTES,
+    Bits,
     Bytes,
     Hashes,
     Places,
@@ -34,12 +36,12 @@ WORTH_STARTING = 8_192
 
 def even_hashes(values: Bytes, width: int) -> Hashes:
     """Hash cells of one width, one behind the other."""
-    return _joined(each for each, _ in _even_blocks(values, width))
+    return _joined(_even_blocks(values, width, None))
 
 
 def cell_hashes(cells: pa.Array) -> Hashes:
     """Hash binary cells in their order; whatever lies under NULL is hashed as well."""
-    return _joined(each for each, _ in _ragged_blocks(cells))
+    return _joined(_ragged_blocks(cells, None))
 
 
 def array_sum(column: pa.Array, width: int | None) -> int:
@@ -48,63 +50,76 @@ def array_sum(column: pa.Array, width: int | None) -> int:
     Args:
         width: bytes of each cell; None for binary cells.
     """
-    blocks = _ragged_blocks(column) if width is None else _even_blocks(raw(column, width), width)
-    if not column.null_count:
-        return sum(total for _, total in blocks) & MASK
-    valid, total, at = column.is_valid().to_numpy(zero_copy_only=False), 0, 0
-    for each, _ in blocks:
-        # Cheaper than leaving NULLs out of the column before; in place, since nobody else looks at these hashes.
-        each *= valid[at : at + len(each)]
-        total += int(each.sum())
-        at += len(each)
-    return total & MASK
+    bits = _bits_of(column) if column.null_count else None
+    blocks = _ragged_blocks(column, bits) if width is None else _even_blocks(raw(column, width), width, bits)
+    return sum(total for _, total in blocks) & MASK
 
 
-def _joined(blocks: Iterator[Hashes]) -> Hashes:
-    return np.concatenate([np.empty(0, np.uint64), *(each.copy() for each in blocks)])
+def _bits_of(column: pa.Array) -> Bytes:
+    """Return a bit for each cell, 0 where it is NULL, the first one the lowest of its byte."""
+    valid = column.is_valid()
+    if not valid.offset:
+        return np.frombuffer(valid.buffers()[1], np.uint8)
+    return np.packbits(valid.to_numpy(zero_copy_only=False), bitorder="little")
 
 
-def _even_blocks(values: Bytes, width: int) -> Iterator[Block]:
+def _joined(blocks: Iterator[Block]) -> Hashes:
+    return np.concatenate([np.empty(0, np.uint64), *(each.copy() for each, _ in blocks)])
+
+
+def _cut(bits: Bits, lo: int, count: int) -> Bits:
+    """Take the bits of some cells; `lo` is at the begin of a byte."""
+    return None if bits is None else bits[lo // 8 : -(-(lo + count) // 8)]
+
+
+def _even_blocks(values: Bytes, width: int, bits: Bits) -> Iterator[Block]:
     count = len(values) // width
     with borrowed(count, WORTH_STARTING) as program:
         if program is None or width > SHORT:
             cells = pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(values)])
-            yield _by_calls(cells)
+            yield _by_calls(cells, bits)
             return
-        step = min(BLOCK, VALUES_BYTES // width)
+        step = min(BLOCK, VALUES_BYTES // width // 8 * 8)
         for lo in range(0, count, step):
-            found = program.even(values[lo * width : (lo + step) * width], width)
+            some = values[lo * width : (lo + step) * width]
+            found = program.even(some, width, _cut(bits, lo, min(step, count - lo)))
             yield found.each, found.total
 
 
-def _ragged_blocks(cells: pa.Array) -> Iterator[Block]:
+def _ragged_blocks(cells: pa.Array, bits: Bits) -> Iterator[Block]:
     with borrowed(len(cells), WORTH_STARTING) as program:
         if program is None:
-            yield _by_calls(cells)
+            yield _by_calls(cells, bits)
             return
         values, offsets = _lay_out(cells)
         for lo in range(0, len(cells), BLOCK):
-            yield from _hash_block(program, cells.slice(lo, BLOCK), values, offsets[lo : lo + BLOCK + 1])
+            some = cells.slice(lo, BLOCK)
+            yield from _hash_block(program, some, values, offsets[lo : lo + BLOCK + 1], _cut(bits, lo, len(some)))
 
 
-def _hash_block(program: Program, cells: pa.Array, values: Bytes, offsets: Places) -> Iterator[Block]:
+def _hash_block(program: Program, cells: pa.Array, values: Bytes, offsets: Places, bits: Bits) -> Iterator[Block]:
     """Hash a block: short cells by the program, longer ones each by a call."""
     size = int(offsets[-1] - offsets[0])
     if size > SHORT * len(cells):
         # Mostly long ones: the program would be given bytes for nothing.
-        yield _by_calls(cells)
+        yield _by_calls(cells, bits)
     elif size > VALUES_BYTES:
-        half = len(cells) // 2
-        yield from _hash_block(program, cells[:half], values, offsets[: half + 1])
-        yield from _hash_block(program, cells[half:], values, offsets[half:])
+        half = len(cells) // 16 * 8
+        for lo, hi in ((0, half), (half, len(cells))):
+            yield from _hash_block(program, cells[lo:hi], values, offsets[lo : hi + 1], _cut(bits, lo, hi - lo))
     else:
-        found = program.ragged(values, offsets)
+        found = program.ragged(values, offsets, bits)
+        total = found.total
         if found.longer:
-            rows = np.flatnonzero(np.diff(offsets) > SHORT)
-            found.each[rows], total = _by_calls(_bare(cells).take(pa.array(rows)))
-            yield found.each, (found.total + total) & MASK
-        else:
-            yield found.each, found.total
+            is_longer = np.diff(offsets) > SHORT
+            rows = np.flatnonzero(is_longer if bits is None else is_longer & _spread(bits, len(cells)))
+            found.each[rows], more = _by_calls(_bare(cells).take(pa.array(rows)), None)
+            total += more
+        yield found.each, total
+
+
+def _spread(bits: Bytes, count: int) -> npt.NDArray[np.bool_]:
+    return np.unpackbits(bits, count=count, bitorder="little").view(np.bool_)
 
 
 def _lay_out(cells: pa.Array) -> tuple[Bytes, Places]:
@@ -122,7 +137,7 @@ def _bare(cells: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(cells.type, len(cells), [None, *cells.buffers()[1:]], 0, cells.offset)
 
 
-def _by_calls(cells: pa.Array) -> Block:
+def _by_calls(cells: pa.Array, bits: Bits) -> Block:
     """Call xxhash for every cell."""
     bare = _bare(cells) if cells.null_count else cells
     digests = b"".join(
@@ -131,4 +146,6 @@ def _by_calls(cells: pa.Array) -> Block:
     )
     # A digest is written with the high bits first.
     found = np.frombuffer(digests, ">u8").astype(np.uint64)
+    if bits is not None:
+        found *= _spread(bits, len(cells))
     return found, int(found.sum())

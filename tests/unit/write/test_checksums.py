@@ -236,6 +236,26 @@ def test_cells_that_fill_the_program_s_memory_are_hashed_in_turns(sizes: Sequenc
     assert cell_hashes(pa.array(cells, pa.binary())).tolist() == list(map(xxhash.xxh3_64_intdigest, cells))
 
 
+@pytest.mark.parametrize("start", [0, 3, 8])
+def test_nulls_do_not_count_wherever_a_column_is_cut(start: int, way: str) -> None:
+    """More cells than the program takes at once, short and long, a third of them NULL over bytes."""
+    random = np.random.default_rng(7)
+    count = 2 * BLOCK + 21
+    cells = [b"%d" % number + b"x" * (number % 3 * 70) for number in range(count)]
+    is_null = random.random(count) < 1 / 3
+    bits = pa.py_buffer(np.packbits(~is_null, bitorder="little"))
+    texts = pa.Array.from_buffers(pa.binary(), count, [bits, *pa.array(cells, pa.binary()).buffers()[1:]])
+    numbers = pa.Array.from_buffers(pa.int64(), count, [bits, *pa.array(range(count)).buffers()[1:]])
+    present = [number for number in range(start, count) if not is_null[number]]
+
+    sums = column_sums(pa.table({"t": texts.slice(start), "n": numbers.slice(start)}))
+
+    assert {
+        "t": summed([cells[number] for number in present]),
+        "n": summed([number.to_bytes(8, "little") for number in present]),
+    } == sums
+
+
 def test_threads_hash_at_once(way: str) -> None:
     """Each has a running copy of its own for as long as it needs one."""
     columns = [pa.array([f"{thread} {number}" for number in range(2 * BLOCK)]) for thread in range(4)]
