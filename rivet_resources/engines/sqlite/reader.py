@@ -78,8 +78,8 @@ class Reader:
         """Read the next rows of an open statement; its clock counts each fetch by itself."""
         # The throttle's pauses between two fetches do not count against the limit.
         started = self.conn_params.begin_statement()
-        batches = self._bites(cursor, count, "the next rows")
-        return self._page(batches, time.monotonic() - started)
+        batches, ended = self._bites(cursor, count, "the next rows")
+        return self._page(batches, ended - started)
 
     def close(self) -> None:
         """End the transaction and the connection; safe to call twice."""
@@ -107,12 +107,17 @@ class Reader:
 
     def _whole(self, statement: str, what: str) -> tuple[list[pa.RecordBatch], float]:
         started = time.monotonic()
-        cursor = self._run(statement, what)
-        return self._bites(cursor, None, what), time.monotonic() - started
+        batches, ended = self._bites(self._run(statement, what), None, what)
+        return batches, ended - started
 
-    def _bites(self, cursor: sqlite3.Cursor, count: int | None, what: str) -> list[pa.RecordBatch]:
-        """Fetch `count` rows, or all, as batches small enough that Python's objects of one die young."""
+    def _bites(self, cursor: sqlite3.Cursor, count: int | None, what: str) -> tuple[list[pa.RecordBatch], float]:
+        """Fetch `count` rows, or all, as batches small enough that Python's objects of one die young.
+
+        Returns:
+            (batches, when the last row had come: what is made of it then holds the database up no longer)
+        """
         batches: list[pa.RecordBatch] = []
+        ended = time.monotonic()
         left = count if count is not None else sys.maxsize
         while left:
             wanted = min(left, BITE_ROWS)
@@ -120,11 +125,12 @@ class Reader:
                 rows = cursor.fetchmany(wanted)
             except sqlite3.Error as error:
                 raise self._fault(error, what) from None
+            ended = time.monotonic()
             batches.append(batch(self.columns, rows))
             if len(rows) < wanted:
                 break
             left -= wanted
-        return batches
+        return batches, ended
 
     def _run(self, statement: str, what: str) -> sqlite3.Cursor:
         if self._connection is None:

@@ -15,6 +15,7 @@ import atexit
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -30,6 +31,10 @@ Bits = Bytes | None  # one for each cell, the first the lowest of a byte, 0 wher
 # Cells at once, and their bytes: so many that the 20 µs of a call do not count, so few that caches hold them.
 BLOCK = 32_768
 VALUES_BYTES = 2 << 20
+# Importing and compiling take 60 ms, as much as a million cells by calls; a small export does without.
+WORTH_STARTING = 200_000
+# For fewer cells than this at once calls cost less.
+FEW = 300
 # Bytes of the longest cell that the program hashes; beyond it a call for each cell costs less.
 SHORT = 128
 MASK = (1 << 64) - 1
@@ -103,14 +108,22 @@ class Program:
 _idle: list[Program] = []
 
 
-@contextmanager
-def borrowed(cells: int = 0, worth_starting: int = 0) -> Iterator[Program | None]:
-    """Lend a running copy for a moment.
+@dataclass
+class _Demand:
+    """How many cells this process was to hash so far."""
 
-    None where none can run, or where it would have to be compiled for fewer `cells` than that is worth.
-    """
-    is_compiled = _compiled.cache_info().currsize > 0
-    program = _taken() if is_compiled or cells >= worth_starting else None
+    cells: int = 0
+
+
+_demand = _Demand()
+
+
+@contextmanager
+def borrowed(cells: int) -> Iterator[Program | None]:
+    """Lend a running copy for a moment, to hash so many cells; None where it is not worth it, or where none can run."""
+    _demand.cells += cells
+    is_worth = cells >= FEW and (_compiled.cache_info().currsize > 0 or _demand.cells >= WORTH_STARTING)
+    program = _taken() if is_worth else None
     try:
         yield program
     finally:
@@ -155,6 +168,7 @@ def _let_go() -> None:
     """End all copies before the interpreter does: then wasmtime finds itself half gone and says so on stderr."""
     _idle.clear()
     _compiled.cache_clear()
+    _demand.cells = 0
 
 
 # --- its text ------------------------------------------------------------------------------------

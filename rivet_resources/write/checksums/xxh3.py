@@ -30,8 +30,6 @@ from rivet_resources.write.checksums.program import (
 Block = tuple[Hashes, int]  # hashes, good until the next block is asked for, and their sum modulo 2^64
 # So many bytes objects at once are made where the last ones lay.
 EACH_BLOCK = 2_048
-# For fewer cells at once than this starting the program costs more than it saves.
-WORTH_STARTING = 8_192
 
 
 def even_hashes(values: Bytes, width: int) -> Hashes:
@@ -74,7 +72,7 @@ def _cut(bits: Bits, lo: int, count: int) -> Bits:
 
 def _even_blocks(values: Bytes, width: int, bits: Bits) -> Iterator[Block]:
     count = len(values) // width
-    with borrowed(count, WORTH_STARTING) as program:
+    with borrowed(count) as program:
         if program is None or width > SHORT:
             cells = pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(values)])
             yield _by_calls(cells, bits)
@@ -87,7 +85,7 @@ def _even_blocks(values: Bytes, width: int, bits: Bits) -> Iterator[Block]:
 
 
 def _ragged_blocks(cells: pa.Array, bits: Bits) -> Iterator[Block]:
-    with borrowed(len(cells), WORTH_STARTING) as program:
+    with borrowed(len(cells)) as program:
         if program is None:
             yield _by_calls(cells, bits)
             return

@@ -195,7 +195,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     program._let_go()
     if request.param == "loop":
         monkeypatch.setitem(sys.modules, "wasmtime", None)
-    with program.borrowed() as running:
+    with program.borrowed(program.WORTH_STARTING) as running:
         assert (running is not None) == (request.param == "program")
     yield request.param
     program._let_go()
@@ -207,6 +207,7 @@ def test_each_length_has_the_hash_that_xxhash_gives_it(short: int, way: str) -> 
     random = np.random.default_rng(7)
     cells = [random.bytes(length) for length in range(2 * SHORT + 2) for _ in range(3)]
     cells += short * [random.bytes(7)]  # where most bytes are of long cells, the program gets none
+    assert len(cells) >= program.FEW
 
     found = cell_hashes(pa.array(cells, pa.large_binary()))
 
@@ -226,7 +227,7 @@ def test_cells_of_one_width_have_the_hashes_that_xxhash_gives_them(width: int, w
 
 
 @pytest.mark.parametrize("sizes", [
-    (3, VALUES_BYTES + 1, 0, 17, VALUES_BYTES // 2, VALUES_BYTES // 2, 1, 128, 129),
+    (3, VALUES_BYTES + 1, 0, 17, VALUES_BYTES // 2, VALUES_BYTES // 2, 1, 128, 129, *(2,) * 300),
     (100,) * (VALUES_BYTES // 40),
 ])  # fmt: skip
 def test_cells_that_fill_the_program_s_memory_are_hashed_in_turns(sizes: Sequence[int], way: str) -> None:
@@ -254,6 +255,19 @@ def test_nulls_do_not_count_wherever_a_column_is_cut(start: int, way: str) -> No
         "t": summed([cells[number] for number in present]),
         "n": summed([number.to_bytes(8, "little") for number in present]),
     } == sums
+
+
+def test_a_small_export_starts_no_program() -> None:
+    """It begins once so many cells came, in however small pieces."""
+    program._let_go()
+    column = pa.chunked_array([pa.array(range(program.FEW))])
+    seen = []
+    for _ in range(program.WORTH_STARTING // program.FEW + 1):
+        seen.append(bool(program._idle))
+        column_sum(column)
+
+    assert seen == [False] * len(seen)
+    assert program._idle
 
 
 def test_threads_hash_at_once(way: str) -> None:
