@@ -143,7 +143,7 @@ def _taken() -> Program | None:
 def _compiled() -> tuple[Any, Any] | None:
     """Compile the text, about 5 ms, and start it once; None where this machine does not run it."""
     try:
-        import wasmtime  # half a task's start, and not for small exports
+        import wasmtime  # start
 
         config = wasmtime.Config()
         config.wasm_wide_arithmetic = True
