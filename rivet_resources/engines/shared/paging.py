@@ -84,14 +84,23 @@ def read_pages(reader: PageReader, pages: Generator[Page]) -> Generator[Page, No
         reader.close()
 
 
-def fetches(reader: PageReader, fetch: Callable[[int], Page], *, first: int | None = None) -> Generator[Page]:
+def fetches(
+    reader: PageReader,
+    fetch: Callable[[int], Page],
+    *,
+    first: int | None = None,
+    longest_seconds: float = LONGEST_SECONDS,
+) -> Generator[Page]:
     """Page an open statement: fetch by fetch, each as large as the one before it allows.
 
     Args:
         first: rows of the first page; FIRST_ROWS where the engine has no better number.
+        longest_seconds: of a fetch, where the source bears more than of others.
     """
     rows = rows_limit(reader.pace, reader.columns) or reader.pace.batch_size
-    size = Size(now=min(first or FIRST_ROWS, rows), most=rows, rows=None, pace=reader.pace)
+    size = Size(
+        now=min(first or FIRST_ROWS, rows), most=rows, rows=None, pace=reader.pace, most_seconds=longest_seconds
+    )
     while True:
         page = fetch(size.now)
         yield page
@@ -126,12 +135,13 @@ class Size:
     # In blocks how many rows come is not known beforehand, so the user's limit of rows is kept by adapting.
     rows: int | None  # at most so many rows where `now` counts blocks
     pace: Pace
+    most_seconds: float = LONGEST_SECONDS
 
     @property
     def longest_seconds(self) -> float:
         limit = self.pace.statement_timeout_s
         # A tenth of the timeout, since the next page may be on a cold part of the table.
-        return min(LONGEST_SECONDS, limit / 10) if limit else LONGEST_SECONDS
+        return min(self.most_seconds, limit / 10) if limit else self.most_seconds
 
     @property
     def target_bytes(self) -> int:

@@ -24,6 +24,9 @@ from rivet_resources.engines.sqlite.reader import Reader
 
 # Nobody knows how wide the rows are; pages grow eightfold at most.
 FIRST_ROWS = 32
+# The read transaction lasts as long whether its rows come by many fetches or few, and each page costs something for
+# each column.
+LONGEST_SECONDS = 1.0
 
 
 def read(
@@ -45,4 +48,6 @@ def _cursor(reader: Reader) -> Generator[Page]:
     cursor = reader.stream(
         sql.select(reader.items, relation=chunk.relation, where=[chunk.where], order_by=chunk.order_by)
     )
-    yield from paging.fetches(reader, lambda rows: reader.fetch(cursor, rows), first=FIRST_ROWS)
+    yield from paging.fetches(
+        reader, lambda rows: reader.fetch(cursor, rows), first=FIRST_ROWS, longest_seconds=LONGEST_SECONDS
+    )

@@ -9,7 +9,8 @@ told apart, no text is decoded by the driver, and bytes that are not UTF-8 are f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -29,7 +30,8 @@ NOTHING = type(None)
 
 def batch(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     """Put rows on the wire: one array a column, then one flag a column, true where the cell was not taken."""
-    cells = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    # One column after the other, so that its cells are still in the processor's caches when they are taken.
+    cells: Iterable[Values] = zip(*rows, strict=True) if rows else [()] * len(columns)
     none_refused = pa.repeat(False, len(rows))
     arrays, flags = [], []
     for column, values in zip(columns, cells, strict=True):
@@ -43,6 +45,8 @@ def batch(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pa.Reco
 def take_cells(wire: str, values: Values) -> tuple[pa.Array, pa.Array | None]:
     """Take the cells whose class the wire carries; the others are NULL and flagged, None where there is none."""
     allowed, arrow, convert = WIRES[wire]
+    if wire == "whole" and (whole := _whole_numbers(values)) is not None:
+        return whole, None
     kinds = set(map(type, values))
     kinds.discard(NOTHING)
     if wire == "any":
@@ -60,6 +64,16 @@ def take_cells(wire: str, values: Values) -> tuple[pa.Array, pa.Array | None]:
     if convert is not None and kinds - {bytearray}:
         values = [None if v is None else convert(v) for v in values]
     return pa.array(values, arrow), refused
+
+
+def _whole_numbers(values: Values) -> pa.Array | None:
+    """Take cells that are integers, all of them; None where one is not."""
+    # One pass in C that looks at each class as it takes the number: half of what set(map(type)) and Arrow cost.
+    try:
+        numbers = array("q", values)
+    except TypeError:
+        return None
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _is_exact(wire: str, value: Any) -> bool:

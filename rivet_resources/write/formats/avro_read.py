@@ -9,7 +9,7 @@ import base64
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -64,11 +64,17 @@ def header(file: BinaryIO) -> Header:
         raise pa.ArrowInvalid("it is not one that Rivet wrote")
     try:
         schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(held[ARROW_SCHEMA.encode()], validate=True)))
-        # A name that is no UTF-8 is met by who asks for it, and nobody later expects that.
-        str(schema)
+        _look_at_names(schema)
     except (ValueError, OSError) as error:
         raise pa.ArrowInvalid("its schema does not unpack") from error
     return Header(schema, codec, sync)
+
+
+def _look_at_names(fields: Iterable[pa.Field]) -> None:
+    """Ask for every name, also nested: one that is no UTF-8 raises ValueError only then, and later nobody expects it."""
+    for field in fields:
+        _ = field.name
+        _look_at_names(field.type.field(i) for i in range(field.type.num_fields))
 
 
 def blocks(file: BinaryIO, head: Header) -> Iterator[tuple[int, bytes]]:

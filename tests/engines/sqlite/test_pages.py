@@ -15,6 +15,8 @@ import pytest
 from rivet_resources.canonical import canonical
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Tuning, pace
+from rivet_resources.contracts.source import ColumnRule
+from rivet_resources.engines.sqlite import reader as reader_module
 from rivet_resources.engines.sqlite.source import Sqlite
 from rivet_resources.errors import (
     ConfigError,
@@ -26,7 +28,7 @@ from rivet_resources.errors import (
     UnknownColumn,
     UnknownTable,
 )
-from tests.engines.sqlite.reads import READERS, describe, read, rules, run, session, whole
+from tests.engines.sqlite.reads import EAGER, READERS, describe, read, rules, run, session, whole
 
 SMALL = pace(Tuning(profile="fast", batch_size=7, retry_backoff_ms=1, max_retries=1, lock_timeout_s=1), None)
 NUMBERS = "WITH RECURSIVE r (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < {})"
@@ -321,3 +323,45 @@ def test_wide_cell_above_the_limit_is_refused(tmp_path):
 
     with pytest.raises(Exception, match=r"`t\.b` holds a cell of 2 MB"):
         read(path, relation, Chunk(index=0, reader="cursor", relation=relation.sql), speed=tight)
+
+
+MIXED = (
+    "CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER, x REAL, name TEXT, body BLOB)",
+    f"INSERT INTO t {NUMBERS.format(500)} "
+    "SELECT n, CASE n % 7 WHEN 0 THEN NULL WHEN 1 THEN n << 40 ELSE -n END, n / 3.0, 'name ' || n, CAST(n AS BLOB) "
+    "FROM r",
+    "UPDATE t SET n = 'none' WHERE id = 333",
+)
+
+
+@pytest.mark.parametrize(
+    ("cells", "joined"),
+    [(5, 1 << 28), (5, 0), (100, 1 << 28), (100, 0)],
+    ids=["by rows, joined", "by rows, apart", "by twenty, joined", "by twenty, apart"],
+)
+def test_page_is_the_same_by_whatever_bites_it_came(cells, joined, tmp_path, monkeypatch):
+    """Rows, NULLs and cells of another class, which are told by their row of the page."""
+    path = run(tmp_path / "t.db", *MIXED)
+    relation = describe(path, columns={"n": ColumnRule(type="int8", on_special_value="null")})
+    chunk = Chunk(index=0, reader="cursor", relation=relation.sql)
+    expected = read(path, relation, chunk)
+    monkeypatch.setattr(reader_module, "BITE_CELLS", cells)
+    monkeypatch.setattr(reader_module, "JOINED_BYTES", joined)
+
+    assert read(path, relation, chunk).equals(expected)
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT id, nullif(n, 'none'), x, name, body FROM t ORDER BY id").fetchall()
+    assert list(zip(*expected.to_pydict().values(), strict=True)) == rows
+
+
+def test_page_may_take_longer_than_one_of_a_server(thousand, monkeypatch):
+    """The read transaction lasts as long by many fetches as by few: only slow rows make pages small."""
+    clock = itertools.count()
+    monkeypatch.setattr(reader_module.time, "monotonic", lambda: next(clock) * 0.1)
+    relation = describe(thousand)
+    pages = Sqlite(path=thousand).pages(
+        Chunk(index=0, reader="cursor", relation=relation.sql), relation.columns, snapshot=None,
+        application="rivet:test", pace=EAGER, wait=lambda rows: None,
+    )  # fmt: skip
+
+    assert [page.table.num_rows for page in pages][:3] == [32, 80, 200]
