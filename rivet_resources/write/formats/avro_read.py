@@ -71,7 +71,7 @@ def header(file: BinaryIO) -> Header:
 
 
 def _look_at_names(fields: Iterable[pa.Field]) -> None:
-    """Ask for every name, also nested: one that is no UTF-8 raises ValueError only then, and later nobody expects it."""
+    """Ask for every name, nested ones too: one that is no UTF-8 raises ValueError then, and nobody expects it later."""
     for field in fields:
         _ = field.name
         _look_at_names(field.type.field(i) for i in range(field.type.num_fields))
