@@ -228,7 +228,14 @@ def test_chain_of_ten_thousand_windows_costs_no_request_more(
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
-@pytest.mark.parametrize("windows", [10, pytest.param(1200, marks=pytest.mark.rare)])
+@pytest.mark.parametrize(
+    "windows",
+    [
+        10,
+        pytest.param(1200, marks=pytest.mark.rare),
+        pytest.param(10_000, marks=[pytest.mark.rare, pytest.mark.slow]),
+    ],
+)
 def test_window_of_a_drain_costs_five_requests_beside_its_part(
     place: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, windows: int
 ) -> None:
