@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -289,6 +290,13 @@ def _log_of(folder: Path) -> IO[bytes]:
     return open(sys.stderr.fileno() if wanted == "-" else wanted, "ab", closefd=wanted != "-")
 
 
+def locale_of() -> dict[str, str]:
+    """Return the variables by which a JVM reads the names of files as this Python does, whose names are UTF-8."""
+    # Under LC_ALL=C, as cron and containers have it, Python takes UTF-8 for itself (PEP 540), and a JVM ASCII: in a
+    # folder with another letter in its name Spark does not even start.
+    return {"LC_ALL": "C.UTF-8"} if os.environ.get("LC_ALL") in ("C", "POSIX") else {}
+
+
 def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
     """Start a JVM and return at once; `Jvm.gateway` waits for it.
 
@@ -300,7 +308,8 @@ def start(launch: Launch, *, extra_env: Mapping[str, str]) -> Jvm:
     folder = Path(tempfile.mkdtemp(prefix="rivet-jvm-"))
     # What pyspark's own launcher sets: the JVM writes its port and its secret there, in a folder that is this user's
     # alone.
-    env = {**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"), **extra_env}
+    told = {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"), **locale_of()}
+    env = {**os.environ, **told, **extra_env}
     try:
         with _log_of(folder) as log:
             process = subprocess.Popen(
@@ -327,12 +336,18 @@ def _connect(port: int, secret: str) -> Any:
     """Connect pyspark to a JVM that listens already, through its own door for that ($PYSPARK_GATEWAY_PORT)."""
     from pyspark.java_gateway import launch_gateway  # Spark
 
-    door = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
-    before = {name: os.environ.get(name) for name in door}
-    os.environ.update(door)
-    try:
-        # By pyspark's own function, which also prepares the Java imports that its classes count on.
+    # By pyspark's own function, which also prepares the Java imports that its classes count on.
+    with variables({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
         return launch_gateway()
+
+
+@contextmanager
+def variables(told: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process as long as a `with` block lasts: pyspark's launchers take some in no other way."""
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        yield
     finally:
         for name, value in before.items():
             if value is None:

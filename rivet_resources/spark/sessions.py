@@ -12,6 +12,7 @@ import re
 import socket
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -93,28 +94,16 @@ def _python_path() -> str:
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
-@contextlib.contextmanager
-def _python_of_tasks(settings: Spark) -> Iterator[None]:
+def _python_of_tasks(settings: Spark) -> AbstractContextManager[None]:
     """Choose the interpreter of tasks: the configured one, else $PYSPARK_PYTHON, else on this machine our own.
 
     PySpark reads the variable when a context starts; `spark.pyspark.python` is read by spark-submit only. A path of
     this machine means nothing on another, where it is `python3` then.
     """
     own = None if is_cluster(settings.master) else sys.executable
-    before = os.environ.get("PYSPARK_PYTHON")
     # The file first, as with spark-submit: a variable of somebody's profile must not outweigh what is written there.
-    python = settings.conf.get("spark.pyspark.python") or before or own
-    if python is None:
-        yield
-        return
-    os.environ["PYSPARK_PYTHON"] = python
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYSPARK_PYTHON"]
-        else:
-            os.environ["PYSPARK_PYTHON"] = before
+    python = settings.conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or own
+    return jvm.variables({} if python is None else {"PYSPARK_PYTHON": python})
 
 
 def classic(settings: Spark, started: jvm.Jvm) -> SparkContext:
@@ -178,13 +167,12 @@ def submit(settings: Spark) -> tuple[jvm.Jvm | None, SparkSession]:
     conf = {**_conf(settings), "spark.driver.memory": settings.driver_memory, "spark.driver.extraJavaOptions": options}
     # spark-submit is a shell script that knows only JAVA_HOME and the PATH, not the wheel's Java.
     home = {} if "JAVA_HOME" in os.environ else {"JAVA_HOME": str(jvm.find_java().home)}
-    os.environ.update(home)
     # Its settings stand in its command line, which every user of this machine can read. The context gets all of them
     # once its JVM is there.
     told = [(key, value) for key, value in conf.items() if not is_for_context_alone(key)]
     started: jvm.Jvm | None = None
     try:
-        with _python_of_tasks(settings), refusals(settings.master):
+        with jvm.variables(home | jvm.locale_of()), _python_of_tasks(settings), refusals(settings.master):
             if SparkContext._gateway is None:
                 started = jvm.submit(SparkConf(loadDefaults=False).setAll(told))
                 SparkContext._ensure_initialized(gateway=started.gateway())
@@ -195,9 +183,6 @@ def submit(settings: Spark) -> tuple[jvm.Jvm | None, SparkSession]:
             SparkContext._gateway = SparkContext._jvm = None
             started.end()
         raise
-    finally:
-        for name in home:
-            del os.environ[name]
     _quieten(session.sparkContext)
     return started, session
 

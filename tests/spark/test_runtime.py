@@ -222,6 +222,21 @@ HEAD = """
 """
 
 
+@pytest.mark.spark
+def test_folder_may_have_any_letters_under_any_locale(tmp_path: Path) -> None:
+    """Under LC_ALL=C, as in cron, a JVM in such a folder could not name it, and Spark did not start."""
+    folder = tmp_path / "größe 量"
+    folder.mkdir()
+    program = """
+    runtime = SparkRuntime(Spark(master="local[1]"))
+    print(runtime.session().range(3).mapInArrow(here, "python string").count())
+    runtime.stop()
+    """
+    done = processes.run("-c", HEAD + program, env=os.environ | {"LC_ALL": "C"}, cwd=folder)
+
+    assert (done.returncode, done.stdout.strip()) == (0, "1"), done.stderr
+
+
 @pytest.mark.rare
 @pytest.mark.spark
 def test_runtimes_share_one_session_and_the_last_ends_it() -> None:
