@@ -18,7 +18,7 @@ from rivet_resources.contracts.source import Page
 from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.reader import RawPage, Reader
 from rivet_resources.engines.shared.key_walk import NEXT_ROWS, KeyWalk, last_key
-from rivet_resources.engines.shared.paging import Measured, measured
+from rivet_resources.engines.shared.page_size import Measured, measured
 
 # How long the end of a chunk waits for a statement that was called off: a command must end within ten seconds. What
 # still waits then ends with its process.

@@ -19,6 +19,7 @@ from rivet_resources.engines.mysql import ahead, sql
 from rivet_resources.engines.mysql.connect import ConnectionParams
 from rivet_resources.engines.mysql.reader import Reader
 from rivet_resources.engines.shared import paging
+from rivet_resources.engines.shared.page_size import SMALL_BYTES, Size
 
 
 def read(
@@ -50,7 +51,7 @@ def _cursor(reader: Reader) -> Generator[Page]:
     # Without a unique key pieces would lose or repeat rows, so it is one statement, which the server holds open
     # while we write.
     statement = sql.select(reader.items, relation=chunk.relation, where=[chunk.where], order_by=chunk.order_by)
-    size = paging.Size(now=1, most=1, rows=None, pace=reader.pace)
-    for page in reader.bites(statement, target_bytes=min(size.target_bytes, paging.SMALL_BYTES)):
+    size = Size(now=1, most=1, rows=None, pace=reader.pace)
+    for page in reader.bites(statement, target_bytes=min(size.target_bytes, SMALL_BYTES)):
         yield page
         reader.wait(page.table.num_rows)

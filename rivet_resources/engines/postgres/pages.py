@@ -22,6 +22,7 @@ from rivet_resources.engines.postgres.connect import ConnectionParams
 from rivet_resources.engines.postgres.reader import Reader
 from rivet_resources.engines.shared import paging
 from rivet_resources.engines.shared.key_walk import keyset
+from rivet_resources.engines.shared.page_size import Size, measured
 from rivet_resources.errors import SourceLost
 
 # A page starts small, since nobody knows how much is in TOAST.
@@ -50,7 +51,7 @@ def read(
 def _blocks(reader: Reader) -> Generator[Page]:
     """Pages are ranges of heap blocks, all under one snapshot: an UPDATE would move rows between pages."""
     chunk, pace = reader.chunk, reader.pace
-    size = paging.Size(now=FIRST_BLOCKS, most=MOST_BLOCKS, rows=paging.rows_limit(pace, reader.columns), pace=pace)
+    size = Size(now=FIRST_BLOCKS, most=MOST_BLOCKS, rows=paging.rows_limit(pace, reader.columns), pace=pace)
     if size.rows is not None:
         # With a limit of rows the first page must keep it as well, however full the blocks are.
         size = replace(size, now=max(1, min(FIRST_BLOCKS, size.rows // MOST_ROWS_PER_BLOCK)))
@@ -65,7 +66,7 @@ def _blocks(reader: Reader) -> Generator[Page]:
         yield page
         # Behind the last page nobody waits for one.
         share = reader.wait(page.table.num_rows) if low < end else None
-        size = size.after(asked, paging.measured(page), share=share)
+        size = size.after(asked, measured(page), share=share)
 
 
 def _block_range(reader: Reader, low: int, high: int) -> str:

@@ -28,7 +28,8 @@ from rivet_resources.engines.postgres.sql import quote_text
 from rivet_resources.engines.postgres.values import READ, items
 from rivet_resources.engines.shared.cells import Cells
 from rivet_resources.engines.shared.effort import Spent
-from rivet_resources.engines.shared.paging import ABORT_BYTES, MIB, TooLarge, check_cells, relation_name
+from rivet_resources.engines.shared.page_size import MIB
+from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells, relation_name
 from rivet_resources.errors import RivetError, SnapshotLost, SourceLost, StatementTimeout
 
 CANCEL_SECONDS = 10

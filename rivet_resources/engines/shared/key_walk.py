@@ -15,7 +15,8 @@ from rivet_resources.canonical import canonical
 from rivet_resources.contracts.dialect import Dialect
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
-from rivet_resources.engines.shared.paging import FIRST_ROWS, Measured, PageReader, Size, measured, rows_limit
+from rivet_resources.engines.shared.page_size import Measured, Size, measured
+from rivet_resources.engines.shared.paging import FIRST_ROWS, PageReader, rows_limit
 from rivet_resources.errors import SourceError
 
 NEXT_ROWS = "the next rows by key"

@@ -1,15 +1,15 @@
 """Pages, whatever the engine: how large the next one may be.
 
-Belongs here: the loop over a chunk's pages, sizes that adapt to bytes and seconds, paging by fetches, the largest cell.
-Not here: paging along a key (`key_walk.py`), connections and their faults (`engines/*/reader.py`), SQL of one engine
-(`engines/*/sql.py`).
+Belongs here: the loop over a chunk's pages, paging by fetches, the largest cell. Not here: how sizes adapt
+(`page_size.py`), paging along a key (`key_walk.py`), connections and their faults (`engines/*/reader.py`), SQL of one
+engine (`engines/*/sql.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -20,15 +20,11 @@ from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
 from rivet_resources.contracts.source import Page, Wait
 from rivet_resources.contracts.types import Column
+from rivet_resources.engines.shared.page_size import LONGEST_SECONDS, MIB, Size, measured
 from rivet_resources.errors import ValueDoesNotFit
 
-MIB = 1024 * 1024
-# `engine.md`, section 2: 8-32 MiB of Arrow, a tenth of the timeout, and no statement of a quarter second.
-SMALL_BYTES, TARGET_BYTES, LARGE_BYTES = 8 * MIB, 16 * MIB, 32 * MIB
 ABORT_BYTES = 96 * MIB  # a page this far off its target is asked again, smaller
-LONGEST_SECONDS = 0.25
-# A page starts small, since nobody knows how wide the rows are; it grows eightfold at most.
-FIRST_ROWS, GROWTH = 500, 8
+FIRST_ROWS = 500  # a page starts small, since nobody knows how wide the rows are
 
 
 class TooLarge(Exception):
@@ -109,76 +105,7 @@ def fetches(
         size = size.after(size.now, measured(page), share=reader.wait(page.table.num_rows))
 
 
-# --- the size of pages ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What is known of a page that was read."""
-
-    rows: int
-    nbytes: int  # in Arrow
-    statement_ms: float
-
-
-def measured(page: Page) -> Measured:
-    """Measure a page."""
-    return Measured(page.table.num_rows, page.nbytes, page.statement_ms)
-
-
-@dataclass(frozen=True)
-class Size:
-    """How much the next page asks for, in blocks or rows, and the limits it adapts within."""
-
-    now: int
-    most: int
-    # In blocks how many rows come is not known beforehand, so the user's limit of rows is kept by adapting.
-    rows: int | None  # at most so many rows where `now` counts blocks
-    pace: Pace
-    most_seconds: float = LONGEST_SECONDS
-
-    @property
-    def longest_seconds(self) -> float:
-        limit = self.pace.statement_timeout_s
-        # A tenth of the timeout, since the next page may be on a cold part of the table.
-        return min(self.most_seconds, limit / 10) if limit else self.most_seconds
-
-    @property
-    def target_bytes(self) -> int:
-        memory = self.pace.batch_size_memory_mb
-        return min(TARGET_BYTES, memory * MIB) if memory else TARGET_BYTES
-
-    def after(self, asked: int, page: Measured, *, share: float | None = None) -> Size:
-        """Adapt to a page that asked for `asked`: towards the target of bytes, down when it took too long.
-
-        Args:
-            share: of every limit that holds now, because the source suffers (`read/throttle.py`); None: all.
-        """
-        if share is not None and share < 1:
-            return self._lessen(asked, page, share)
-        factor = min(
-            self.target_bytes / max(page.nbytes, 1),
-            # Half of what is allowed, as the next page may be slower than this one.
-            self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
-        )
-        if self.rows is not None:
-            factor = min(factor, self.rows / max(page.rows, 1))
-        # Near enough: sizes that change with every page would follow noise.
-        if 0.8 < factor < 2 and self.rows is None:
-            return self
-        wanted = int(asked * min(factor, GROWTH))
-        return replace(self, now=max(1, min(wanted, self.most)))
-
-    def _lessen(self, asked: int, page: Measured, share: float) -> Size:
-        """Adapt to a share of the limits; a page of its usual size is cut at once, and nothing grows past the share."""
-        factor = min(
-            self.target_bytes / max(page.nbytes, 1),
-            self.longest_seconds / 2 * 1000 / max(page.statement_ms, 0.01),
-            self.rows / max(page.rows, 1) if self.rows is not None else GROWTH,
-        )
-        # No tolerance here, unlike in `after`: what the governor asks for is meant for the very next page.
-        wanted = int(asked * min(factor * share, GROWTH))
-        return replace(self, now=max(1, min(wanted, int(self.most * share) or 1)))
+# --- limits by rows ------------------------------------------------------------------------------
 
 
 # `contract.md`, 5.1: Arrow widths where fixed, decimal 16, text and binary 256, anything else 64, one for validity.

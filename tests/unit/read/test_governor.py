@@ -19,7 +19,7 @@ from rivet_resources.contracts.parts import Measures
 from rivet_resources.contracts.settings import Spark, Tuning, pace
 from rivet_resources.contracts.source import Page
 from rivet_resources.engines.postgres.source import Postgres
-from rivet_resources.engines.shared.paging import LONGEST_SECONDS, Measured, Size
+from rivet_resources.engines.shared.page_size import LONGEST_SECONDS, Measured, Size
 from rivet_resources.errors import SourceError, StatementTimeout
 from rivet_resources.read import governor_thread as governing
 from rivet_resources.read.connections import Permits, permits
