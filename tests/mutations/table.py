@@ -1529,6 +1529,14 @@ PROOFS = (
 
 SOURCES = (
     Fault(
+        "pages_shrink_for_the_way",
+        "rivet_resources/engines/shared/page_size.py",
+        "        return FixedCost(seen, max(0.0, min(fixed, *least.values())))\n",
+        "        return FixedCost(seen, 0.0)\n",
+        "pages of a server that is far shrink to one block, and an export takes days",
+        ("tests/unit/engines/test_page_size.py::test_far_server_is_asked_for_pages_of_the_usual_size[150]",),
+    ),
+    Fault(
         "lasting_faults_are_tried_again",
         "rivet_resources/retry.py",
         "            pause = next(pauses, None) if error.retry else None\n",
