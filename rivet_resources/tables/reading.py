@@ -40,6 +40,7 @@ class PendingWindows:
     origin: str
     base: Manifest | None
     fence: str | None  # version of the manifest that the new one will replace
+    repeats_until: str | None = None  # of the first copy, see `CursorMove`
 
     @property
     def high(self) -> str:
@@ -112,7 +113,14 @@ def pending(
         raise ConfigError(f"{foreign.destination.uri} is {foreign.format}; a {mode} is made of Parquet. Set `format`.")
     if not rest:
         return None
-    return PendingWindows(rest, start.run_id if start else applied.origin, base, fence)  # type: ignore[union-attr]
+    first = start.cursor if start else applied
+    return PendingWindows(
+        rest,
+        start.run_id if start else applied.origin,  # type: ignore[union-attr]
+        base,
+        fence,
+        first.repeats_until if first else None,
+    )
 
 
 def _in_order(changes: Root) -> list[Manifest]:

@@ -59,6 +59,10 @@ class SnapshotCopy:
         """Return '': changes from before the copy come again, and later ones of a key win."""
         return ""
 
+    def repeats_until(self, end: str) -> None:
+        """Return None: the agent may still have to capture what the copy has seen, so the end tells nothing."""
+        return None
+
 
 @dataclass
 class SqlServerLog:
