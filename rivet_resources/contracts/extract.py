@@ -120,7 +120,7 @@ class CursorMove:
     column: str
     note: str = ""  # why `high` is lower than the newest row, when it is
     ends: BoundaryEnds | None = None  # of mode incremental: how rows that share a value with an end are told apart
-    # Of a first copy: up to this `__pos` the log may tell again what the copy holds; '': nowhere, None: nobody knows.
+    # Of a first copy: up to this `__pos` the log may tell again what it holds; '': nowhere, None: nobody knows.
     repeats_until: str | None = None
 
 

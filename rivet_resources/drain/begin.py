@@ -53,7 +53,7 @@ class Beginning:
             position = self._fix_start()
         self.hands.tell(f"{self.plan.export}: begins at {position.text}.")
         end: str = ""
-        repeats: str | None = ""
+        repeats: str | None = None  # without a copy nobody knows which rows are there
         if self.plan.initial:
             with self.log.handover() as handover:
                 staged = self._copy_tables(position, handover)

@@ -6,7 +6,8 @@ the jobs (`places.py`).
 A `key:` that no constraint keeps unique is the user's word. If it is wrong, one statement such as `SET id = id + 1`
 (1→2, 2→3) leaves two rows under one key for a while, and the log no longer says which of the two later changes mean: a
 table by key would lose rows without a word (2026-11). Two rows come to share a key only when one is inserted under, or
-moved to, a key that another one has: that event is looked for, and nothing else need be.
+moved to, a key that another one has: that event is looked for. So is an update of a key that no row has: its row had
+another key before, and the log was read by other columns (`key:` was edited since), so it would stay under that, too.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ class KeyJudge:
 
     export: str
     key: tuple[str, ...]
-    repeats_until: str | None  # see `CursorMove`: up to here an insert may be one that the base holds already
+    repeats_until: str | None  # see `CursorMove`: up to here the base may hold a change already
     truncates: tuple[Truncate, ...] = ()  # between the changes, in log order
     is_of_versions: bool = False  # the base has closed versions, which are in nobody's way
 
     def refuse_shared(self, base: Numbers, events: Numbers, changes: pa.Table) -> None:
-        """Refuse two rows of the base with one key, and a row that gets a key which another one has.
+        """Refuse two rows of the base with one key, a row that gets another one's, and an update of nobody's.
 
         Args:
             base: the key's number of each row of the base.
@@ -48,23 +49,24 @@ class KeyJudge:
         standing = np.bincount(base, minlength=int(events.max(initial=-1)) + 1)
         if len(base) and int(standing.max()) > 1:
             raise self._of_base(int((standing > 1).sum()))
-        born = changes["born"].to_numpy()
-        # Only of keys that a row got: most windows have few, and updates and deletes are left unsorted.
-        is_given = np.zeros(len(standing), bool)
-        is_given[events[born]] = True
-        (wanted,) = np.nonzero(is_given[events])
+        born, gone = changes["born"].to_numpy(), changes["gone"].to_numpy()
+        # Most changes are updates of rows that the base has, and those are left unsorted.
+        is_wanted = standing == 0
+        is_wanted[events[born | gone]] = True
+        (wanted,) = np.nonzero(is_wanted[events])
         order = wanted[np.argsort(events[wanted], kind="stable")]
-        found = changes.select(["pos", "seq", "gone", "born"]).take(pa.array(order))
-        events, born, gone = events[order], found["born"].to_numpy(), found["gone"].to_numpy()
+        found = changes.select(["pos", "seq"]).take(pa.array(order))
+        events, born, gone = events[order], born[order], gone[order]
         epoch = self._epochs(found)
         follows = _equals_last(events) & _equals_last(epoch)
+        has_row = np.where(follows, ~np.concatenate([[True], gone[:-1]]), (standing[events] > 0) & (epoch == 0))
+        is_known = follows | (epoch > 0) | self._is_beyond_copy(found)
         # What stands there twice, as after a drain that died behind its manifest, is one change.
-        is_repeat = follows & _equals_last(found["seq"].to_numpy()) & _equals_last(_codes(found["pos"]))
-        was_gone = np.concatenate([[True], gone[:-1]])
-        is_taken = np.where(follows, ~was_gone, (standing[events] > 0) & (epoch == 0) & self._is_new(found))
-        (shared,) = np.nonzero(born & is_taken & ~is_repeat)
-        if len(shared):
-            raise self._at(min(found["pos"].take(pa.array(shared)).to_pylist()))
+        is_known &= ~(follows & _equals_last(found["seq"].to_numpy()) & _equals_last(_codes(found["pos"])))
+        for is_fault, text in ((born & has_row, SHARED), (~born & ~gone & ~has_row, ABSENT)):
+            (places,) = np.nonzero(is_fault & is_known)
+            if len(places):
+                raise self._at(min(found["pos"].take(pa.array(places)).to_pylist()), text)
 
     def _epochs(self, changes: pa.Table) -> Numbers:
         """Count the truncates before each change: no row is left from before one."""
@@ -74,8 +76,8 @@ class KeyJudge:
             epoch += pc.or_(pc.greater(changes["pos"], one.pos), later).to_numpy().astype(np.int64)
         return epoch
 
-    def _is_new(self, changes: pa.Table) -> Numbers:
-        """Return which changes the base cannot hold already."""
+    def _is_beyond_copy(self, changes: pa.Table) -> Numbers:
+        """Return before which changes the base tells who had a key: it cannot hold these already."""
         if self.repeats_until is None:
             return np.zeros(changes.num_rows, bool)
         mask: Numbers = pc.greater(changes["pos"], self.repeats_until).to_numpy()
@@ -87,14 +89,19 @@ class KeyJudge:
             f"more than one row, and of these only one would be left. {WAY_OUT}"
         )
 
-    def _at(self, position: str) -> KeyShared:
-        return KeyShared(
-            f"{self.export}: at position {position} of the log a row gets a key (`key: {', '.join(self.key)}`) that "
-            f"another row still has. From there on nobody can tell which of the two a change means, and one of them "
-            f"would be lost. {WAY_OUT}"
-        )
+    def _at(self, position: str, text: str) -> KeyShared:
+        told = text.format(position=position, key=f"`key: {', '.join(self.key)}`")
+        return KeyShared(f"{self.export}: {told} {WAY_OUT}")
 
 
+SHARED = (
+    "at position {position} of the log a row gets a key ({key}) that another row still has. From there on nobody can "
+    "tell which of the two a change means, and one of them would be lost."
+)
+ABSENT = (
+    "at position {position} of the log a row is changed whose key ({key}) no row has. It had another one before, or "
+    "two rows had it: the changes were read by another `key:`, or this one is not unique."
+)
 WAY_OUT = (
     "Nothing was published. Name columns in `key:` that are unique at every moment, such as the table's primary key; "
     "or let a constraint keep these so that is not DEFERRABLE. Then run `rivet state reset` for a new first copy."

@@ -126,7 +126,7 @@ ALONE = {
     "two keys swapped by way of a third": (("move", 1, 99), ("move", 2, 1), ("move", 99, 2)),
     "deleted and inserted": (("delete", 2), ("insert", 2), ("delete", 2), ("insert", 2)),
     "moved away and back": (("move", 1, 7), ("move", 7, 1)),
-    "updates of what the base lacks": (("update", 2), ("update", 3)),
+    "updated": (("update", 2), ("update", 3)),
 }
 
 
@@ -167,6 +167,20 @@ def test_an_insert_that_the_copy_may_hold_already_passes_and_a_later_one_does_no
 
     with pytest.raises(KeyShared):
         judged(tmp_path, [(2, "n")], heap.changes, judge=replace(JUDGE, repeats_until=position(1)))
+
+
+def test_update_of_a_key_that_no_row_has_is_refused(tmp_path: Path) -> None:
+    """The log was read by another key, under which the row would stay; where nobody knows the rows, it passes."""
+    heap = log_of(("update", 7), rows=())
+    deleted = log_of(("insert", 8), ("delete", 8), ("update", 8), rows=())
+
+    with pytest.raises(KeyShared, match="a row is changed whose key"):
+        judged(tmp_path, [(1, "n")], heap.changes)
+    with pytest.raises(KeyShared, match="a row is changed whose key"):
+        judged(tmp_path, [], [*deleted.changes[1:], *deleted.changes], judge=replace(JUDGE, repeats_until=None))
+
+    judged(tmp_path, [(1, "n")], heap.changes, judge=replace(JUDGE, repeats_until=None))
+    judged(tmp_path, [(1, "n")], heap.changes, judge=replace(JUDGE, repeats_until=position(99)))
 
 
 def test_keys_are_free_again_behind_a_truncate(tmp_path: Path) -> None:
