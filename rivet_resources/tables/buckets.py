@@ -215,7 +215,7 @@ def decide(batches: Iterator[pa.RecordBatch], *, choice: SurvivingRows) -> Itera
 
 
 def _refusal(error: KeyShared) -> pa.RecordBatch:
-    """Tell a refusal in the place of rows; whoever writes the first chunk passes it on."""
+    """Return a refusal in the place of rows; whoever writes the first chunk passes it on."""
     text = json.dumps(describe(error)).encode()
     return pa.RecordBatch.from_arrays(list(map(pa.array, ([0], [REFUSED], [text]), KEPT.types)), schema=KEPT)
 
