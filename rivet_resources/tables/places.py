@@ -202,8 +202,8 @@ def mirror_job(
 
 
 def judge_of(derived: Derived, todo: PendingWindows, **more: Any) -> KeyJudge | None:
-    """Return who looks for keys that two rows have; None where the source keeps them unique."""
-    if not derived.judges_key:
+    """Return who looks for keys that two rows have; None where the source keeps them unique, and always did."""
+    if not (derived.judges_key or todo.is_rekeyed):
         return None
     # What is beyond `newest` is beyond all that the base holds; before it, the copy may hold what the log tells again.
     return KeyJudge(derived.export, derived.key, todo.repeats_until, **more)

@@ -41,6 +41,7 @@ class PendingWindows:
     base: Manifest | None
     fence: str | None  # version of the manifest that the new one will replace
     repeats_until: str | None = None  # of the first copy, see `CursorMove`
+    is_rekeyed: bool = False  # the version there is goes by another key, and so did who read these changes
 
     @property
     def high(self) -> str:
@@ -91,6 +92,8 @@ def pending(
         )
     start = next((window for window in windows if window.window == START), None)
     applied = base.applied if base else None
+    is_same_copy = applied is not None and not (start and start.run_id != applied.origin)
+    is_rekeyed = is_same_copy and applied is not None and applied.key != key
     # The fence stays as it was found: the manifest at that place is there still, and the new one will have to replace
     # it.
     if anew:
@@ -120,6 +123,7 @@ def pending(
         base,
         fence,
         first.repeats_until if first else None,
+        is_rekeyed,
     )
 
 

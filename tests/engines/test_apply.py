@@ -300,6 +300,20 @@ def test_copy_with_two_rows_of_one_key_is_refused(lake: Lake, spark_runtime: Any
         apply(lake, name, spark_runtime, judges_key=True)
 
 
+@pytest.mark.parametrize("name", STAGES)
+def test_changes_that_were_read_by_another_key_are_refused(lake: Lake, spark_runtime: Any, name: str) -> None:
+    """A table's key was changed: a row that was moved under the new one would stay under its old value, too."""
+    lake.copy([row(1, "a"), row(2, "b")])
+    lake.drain([change("update", 2, row(2, "c"))], high=position(2))
+    apply(lake, name, spark_runtime, key=("id",))
+    before = lake.rows(name)
+
+    with pytest.raises(KeyShared, match=f"at position {position(2)} of the log a row is changed whose key"):
+        apply(lake, name, spark_runtime, key=("area",))
+
+    assert before == lake.rows(name)
+
+
 def test_keys_that_versions_had_and_truncates_freed_are_free(lake: Lake, spark_runtime: Any) -> None:
     """A closed version of a history is in nobody's way."""
     lake.copy([row(1), row(2)])
