@@ -9,7 +9,7 @@ import base64
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -65,10 +65,21 @@ def header(file: BinaryIO) -> Header:
     try:
         schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(held[ARROW_SCHEMA.encode()], validate=True)))
         # A name that is no UTF-8 is met by who asks for it, and nobody later expects that.
-        str(schema)
+        _read_names(schema)
     except (ValueError, OSError) as error:
         raise pa.ArrowInvalid("its schema does not unpack") from error
     return Header(schema, codec, sync)
+
+
+def _read_names(fields: Iterable[pa.Field]) -> None:
+    """Read every name, also of nested fields.
+
+    Raises:
+        ValueError: one is no UTF-8.
+    """
+    for each in fields:
+        str(each.name)
+        _read_names(each.type.field(place) for place in range(each.type.num_fields))
 
 
 def blocks(file: BinaryIO, head: Header) -> Iterator[tuple[int, bytes]]:
