@@ -300,6 +300,12 @@ class ProvenanceRefused(RivetError):
     code = "RIVET_PROVENANCE_REFUSED"
 
 
+class KeyShared(RivetError):
+    """Two rows of a table have one `key:` at the same moment, so a mirror or history would lose one of them."""
+
+    code = "RIVET_KEY_SHARED"
+
+
 class ManifestUnreadable(RivetError):
     """A manifest is missing where one is needed, damaged, or written by a newer Rivet."""
 

@@ -222,9 +222,10 @@ class Lake:
     def window(self, table: pa.Table, *, high: str, pieces: int = 1) -> Manifest:
         """Publish a window that goes on where the last one ended."""
         low = self.reached
+        moved = CursorMove(low, high, "__pos", repeats_until="" if low is None else None)
         extract = extract_of(
             table, Path("/unused"), pieces=pieces, export=self.export, mode="cdc", destination=self.destination,
-            window=Window(f"after={low or 'start'}"), cursor=CursorMove(low, high, "__pos"), run_id=run_id(self.export),
+            window=Window(f"after={low or 'start'}"), cursor=moved, run_id=run_id(self.export),
             source=TableSource(table), consistency="log",
             relation=Relation("main.orders", '"main"."orders"', columns_of(table), is_table=True),
         )  # fmt: skip

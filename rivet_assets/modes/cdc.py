@@ -27,6 +27,7 @@ from rivet_resources.drain.window_size import WINDOW_BYTES
 from rivet_resources.engines.shared.names import split_name
 from rivet_resources.registry import FORMATS
 from rivet_resources.shape.transforms.filter import Filter
+from rivet_resources.shape.transforms.rename import Rename
 
 START = "after=start"  # the window of the first copy, or of nothing: where the chain of windows begins
 SNAPSHOT_FOLDER = "snapshot"
@@ -209,8 +210,18 @@ class Cdc(Export):
             accepts=frozenset(block.accept_untold),
             copies=block.initial == "snapshot",
             is_keyed=bool(self.apply) or is_topic(self.destination),
-            key=tuple(getattr(self.destination, "key", None) or self.key),
+            key=self._key_at_source(),
+            is_applied=bool(self.apply),
         )
+
+    def _key_at_source(self) -> tuple[str, ...]:
+        """Return the columns of the key as the log calls them: before a step gave them other names."""
+        names = tuple(getattr(self.destination, "key", None) or self.key)
+        for step in reversed(self.steps):
+            if isinstance(step, Rename):
+                olds = {new: old for old, new in step.columns.items()}
+                names = tuple(olds.get(name, name) for name in names)
+        return names
 
     def resources(self, engine: EngineFacts) -> dict[str, str]:
         """Name what no two drains may share: {key of `cdc:`: its value}."""

@@ -106,6 +106,9 @@ def _derive(site: Site, export: Cdc, table: str, name: str, run_id: str) -> Deri
         run_id=run_id,
         unique_columns=tuple(export.quality.unique_columns) if export.quality else (),
         max_file_bytes=export.max_file_size,
+        # The table's own key is kept unique there. Where rows may go without a word in the log, a key that comes again
+        # proves nothing.
+        judges_key=bool(export.key) and not {"cascades", "partitions"}.intersection(export.cdc.accept_untold),
     )
 
 

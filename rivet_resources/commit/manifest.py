@@ -234,8 +234,11 @@ def describe_masks(extract: Extract) -> dict[str, str] | None:
 def describe_cursor(staged: Staged) -> ManifestCursor | None:
     """Return from where to where a window reaches, and which rows at its ends are its own; None without a cursor."""
     moved = staged.extract.cursor
-    if moved is None or moved.ends is None:
-        return None if moved is None else ManifestCursor(column=moved.column, low=moved.low, high=moved.high)
+    if moved is None:
+        return None
+    if moved.ends is None:
+        low, high, until = moved.low, moved.high, moved.repeats_until
+        return ManifestCursor(column=moved.column, low=low, high=high, repeats_until=until)
     ends, measures = moved.ends, staged.measures
     return ManifestCursor(
         column=moved.column,

@@ -45,6 +45,7 @@ class ManifestCursor(Entry):
     scheme: str = ""  # how rows at its ends were told apart; '' where none can come later, or they were not
     low_edge: ManifestEdge | None = None
     high_edge: ManifestEdge | None = None
+    repeats_until: str | None = None  # of a log's first copy, see `contracts/extract.py`
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -76,6 +76,7 @@ class Capture:
     accepts: frozenset[Untold] = frozenset()  # what the log does not tell, and the user takes as it is
     is_keyed: bool = False  # somebody goes by the key of each change: mirrors, histories, messages
     key: tuple[str, ...] = ()  # the columns by which they do, as configured; (): the key of each table
+    is_applied: bool = False  # mirrors and histories do: two rows of one key would become one
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,13 @@ class Handover(Protocol):
 
     def seen(self) -> str:
         """Return, once all rows are staged, what `Log.read` needs to drop changes the copy holds; '' for nothing."""
+
+    def repeats_until(self, end: str) -> str | None:
+        """Return up to which `__pos` the log may tell again what the copy holds; '': nowhere, None: nobody knows.
+
+        Args:
+            end: `Position.key` of the log's end, looked at once all rows were staged.
+        """
 
 
 class LogSource(Source, Protocol):

@@ -120,6 +120,8 @@ class CursorMove:
     column: str
     note: str = ""  # why `high` is lower than the newest row, when it is
     ends: BoundaryEnds | None = None  # of mode incremental: how rows that share a value with an end are told apart
+    # Of a first copy: up to this `__pos` the log may tell again what it holds; '': nowhere, None: nobody knows.
+    repeats_until: str | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ class AppliedChanges:
     high: str  # `Position.key` that the applied windows reach
     newest: str  # highest __pos among them; '' when there were only rows of the first copy
     pieces: tuple[Piece, ...] = ()  # of a mirror; (): its next version is written whole
+    repeats_until: str | None = None  # of the first copy, see `CursorMove`
 
 
 @dataclass(frozen=True)

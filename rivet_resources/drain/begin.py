@@ -5,7 +5,7 @@ Belongs here: everything up to the first published window. Not here: windows aft
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rivet_resources.commit.manifest import current_manifests
 from rivet_resources.contracts.change_log import Handover, Log, Position, Survey
@@ -52,15 +52,20 @@ class Beginning:
         else:
             position = self._fix_start()
         self.hands.tell(f"{self.plan.export}: begins at {position.text}.")
+        end: str = ""
+        repeats: str | None = None  # without a copy nobody knows which rows are there
         if self.plan.initial:
             with self.log.handover() as handover:
                 staged = self._copy_tables(position, handover)
                 # Asked while the handover is open: the snapshot, and what it says of itself, ends with it.
                 self.book.seen = handover.seen()
+            # After the copy's snapshot was taken: transactions that it holds have ended below here.
+            end = self.log.survey().target.key
+            repeats = handover.repeats_until(end)
         else:
             staged = self._copy_tables(position, None)
-        # After the copy's snapshot was taken: transactions that it holds have ended below here.
-        self.book.seen_until = self.log.survey().target.key if self.book.seen else ""
+        self.book.seen_until = end if self.book.seen else ""
+        staged = {table: _repeating(each, repeats) for table, each in staged.items()}
         # A copy that is produced cannot be made again: what it has seen must be known before.
         if self._is_final():
             self.book.save(position, COPYING)
@@ -192,3 +197,9 @@ class Beginning:
                 self.hands.roots[table].discard(each.parts)
             raise
         return staged
+
+
+def _repeating(staged: Staged, until: str | None) -> Staged:
+    """Note up to where the log may tell again what a copy holds."""
+    assert staged.extract.cursor is not None
+    return replace(staged, extract=replace(staged.extract, cursor=replace(staged.extract.cursor, repeats_until=until)))

@@ -8,6 +8,7 @@ Positions and keys are all that is looked at.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,19 +18,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rivet_resources.contracts.destination import Root
+from rivet_resources.errors import KeyShared
+from rivet_resources.read.executor import describe
 from rivet_resources.spark.cells import from_spark, to_spark
 from rivet_resources.tables.pieces import Edge, sortable
 from rivet_resources.tables.reading import Truncate
+from rivet_resources.tables.shared_keys import KeyJudge
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
 BATCH_BYTES = 64 * 1024 * 1024  # of whole rows as the file counts them, when a batch is cut below its rows
 # Read at once where only keys are: large enough that a bucket's share of them is worth a message.
 KEYS_ROWS = 200_000
-LOCATED = ("part", "row", "pos", "seq", "gone")  # of each row; then its key
+LOCATED = ("part", "row", "pos", "seq", "gone", "born")  # of each row; then its key
 BUCKETS_DDL = "bucket int, keys binary"
 KEPT_DDL = "chunk int, part int, rows binary"
 KEPT = pa.schema([("chunk", pa.int32()), ("part", pa.int32()), ("rows", pa.binary())])
+REFUSED = -1  # in the place of a part's number: `rows` is why there will be no version
 # Odd, so that no bit is lost (Knuth, TAOCP 3, 6.4: multiplicative hashing).
 MIX = np.uint64(0x9E3779B97F4A7C15)
 WEIGHTS = np.cumprod(np.full(64, MIX))
@@ -60,6 +65,7 @@ class SurvivingRows:
     cut: Truncate | None  # nothing before it lives
     buckets: int
     bounds: tuple[Edge, ...] = ()  # least key of each chunk, ascending, where rows of changes go where their keys do
+    judge: KeyJudge | None = None  # refuses keys that two rows have; None: the source keeps them unique
 
 
 # --- keys and places, in buckets -----------------------------------------------------------------
@@ -81,19 +87,25 @@ def spread_keys(batches: Iterator[pa.RecordBatch], *, choice: SurvivingRows) -> 
 def _read_addresses(number: int, choice: SurvivingRows) -> Iterator[pa.RecordBatch]:
     """Read what decides about the rows of a part; rows of changes that were applied, or emptied away, are left out."""
     is_change = number >= choice.base_parts
-    names = (*choice.key.names, *(("__op", "__pos", "__seq") if is_change else ()))
+    flags = ("is_current",) if choice.judge is not None and choice.judge.is_of_versions else ()
+    names = (*choice.key.names, *(("__op", "__pos", "__seq") if is_change else flags))
     for first, batch in batches_of(choice.places[number], names, batch_rows=KEYS_ROWS):
         count = batch.num_rows
         cells = [_as_now(batch, field) for field in choice.key]
         places = [np.full(count, number, np.int32), np.arange(first, first + count, dtype=np.uint32)]
         if is_change:
-            order = [batch.column("__pos"), batch.column("__seq"), pc.equal(batch.column("__op"), "delete")]
+            kinds = [pc.equal(batch.column("__op"), word) for word in ("delete", "insert")]
+            order = [batch.column("__pos"), batch.column("__seq"), *kinds]
         else:
-            order = [pa.nulls(count, kind) for kind in (pa.string(), pa.int64(), pa.bool_())]
+            order = [pa.nulls(count, kind) for kind in (pa.string(), pa.int64(), pa.bool_(), pa.bool_())]
         labels = (*LOCATED, *(f"key{place}" for place in range(len(cells))))
         located = pa.RecordBatch.from_arrays([*map(pa.array, places), *order, *cells], names=labels)
         # Filtered here and not at the end: what was applied before would travel to its bucket only to lose there.
-        yield located.filter(_beyond(batch, choice)) if is_change else located
+        if is_change:
+            located = located.filter(_beyond(batch, choice))
+        elif flags:
+            located = located.filter(batch.column("is_current"))  # what a version was stands in nobody's way
+        yield located
 
 
 def _as_now(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
@@ -109,7 +121,12 @@ def as_type(cells: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _to_storage(cells: pa.Array) -> pa.Array:
-    return cells.storage if isinstance(cells, pa.ExtensionArray) else cells
+    cells = cells.storage if isinstance(cells, pa.ExtensionArray) else cells
+    if pa.types.is_floating(cells.type):
+        return pc.add(cells.cast(pa.float64()), 0.0)  # of its two zeros, one
+    if pa.types.is_nested(cells.type):
+        return pa.array([None if cell is None else repr(cell) for cell in cells.to_pylist()], pa.string())
+    return cells
 
 
 def _beyond(batch: pa.RecordBatch, choice: SurvivingRows) -> pa.Array:
@@ -189,8 +206,18 @@ def decide(batches: Iterator[pa.RecordBatch], *, choice: SurvivingRows) -> Itera
             messages.setdefault(bucket, []).append(pa.ipc.open_stream(keys.as_buffer()).read_all())
     for bucket in sorted(messages):
         rows = pa.concat_tables(messages.pop(bucket))
-        for chunk, number, living in _living(rows, choice):
-            yield kept_rows(chunk, number, living)
+        try:
+            for chunk, number, living in _living(rows, choice):
+                yield kept_rows(chunk, number, living)
+        except KeyShared as error:
+            yield _refusal(error)
+            return
+
+
+def _refusal(error: KeyShared) -> pa.RecordBatch:
+    """Return a refusal in the place of rows; whoever writes the first chunk passes it on."""
+    text = json.dumps(describe(error)).encode()
+    return pa.RecordBatch.from_arrays(list(map(pa.array, ([0], [REFUSED], [text]), KEPT.types)), schema=KEPT)
 
 
 def kept_rows(chunk: int, number: int, rows: Numbers) -> pa.RecordBatch:
@@ -212,6 +239,8 @@ def _living(rows: pa.Table, choice: SurvivingRows) -> Iterator[tuple[int, int, N
     # By position, then by sequence: one position may have several changes of a key, as a transaction has on some
     # engines.
     ordered = np.lexsort((changes["seq"].to_numpy(), _ranks(changes["pos"])))
+    if choice.judge is not None:
+        choice.judge.refuse_shared(group[part < base_parts], group[changed[ordered]], changes.take(pa.array(ordered)))
     last[group[changed[ordered]]] = ordered  # of equal indices numpy leaves behind the last value
     winners = last[last >= 0]
     winners = changed[winners[~changes["gone"].to_numpy()[winners]]]

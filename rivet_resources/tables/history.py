@@ -21,6 +21,7 @@ from rivet_resources.errors import UnsupportedColumn
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.tables import frames
 from rivet_resources.tables.mirror import newest_of, table_schema
+from rivet_resources.tables.places import refuse_shared_keys
 from rivet_resources.tables.reading import EnvelopeSurvey, PendingWindows, frame_of, pending, survey
 from rivet_resources.tables.versions import NAMES, OWN, VERSION, opened, versioned
 from rivet_resources.tables.writing import Derived, input_bytes, rows_job, session_for, stage
@@ -41,6 +42,7 @@ def stage_history(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
         ManifestUnreadable: changes between the last version and the oldest window are gone.
         WindowConflict: something other than a history is committed at its place.
         UnknownColumn: the changes do not have a key column.
+        KeyShared: two rows have one key, where nobody knew it to be unique.
         UnsupportedColumn: a column of the table has a name that versions need.
         RivetError: the first fault of a task.
     """
@@ -50,6 +52,7 @@ def stage_history(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
     table = _all_columns(todo, derived)
     session = session_for(spark, input_bytes(todo))
     seen = survey(spark.task_session(), derived.changes, todo.changes, newest=todo.newest, key=derived.key)
+    refuse_shared_keys(derived, todo, seen, table, runtime=spark, is_of_versions=True)
     base = _base(session, todo, derived, table)
     made = _apply_changes(session, base, todo, seen, derived, table) if seen.rows or base is None else base
     schema = pa.schema([*VERSION, *table])

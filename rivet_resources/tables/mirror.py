@@ -18,7 +18,7 @@ from rivet_resources.errors import UnknownColumn
 from rivet_resources.shape.shape import schema_of
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.tables import frames
-from rivet_resources.tables.places import lay_out, mirror_job, suits
+from rivet_resources.tables.places import lay_out, mirror_job, refuse_shared_keys, suits
 from rivet_resources.tables.reading import EnvelopeSurvey, PendingWindows, frame_of, pending, survey
 from rivet_resources.tables.writing import Derived, describe, input_bytes, rows_job, session_for, stage
 
@@ -40,6 +40,7 @@ def stage_mirror(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
         ManifestUnreadable: changes between the last version and the oldest window are gone.
         WindowConflict: something other than a mirror is committed at its place.
         UnknownColumn: the changes do not have a key column.
+        KeyShared: two rows have one key, where nobody knew it to be unique.
         RivetError: the first fault of a task.
     """
     todo = pending(derived.changes, derived.root, mode=MODE, key=derived.key, anew=derived.anew)
@@ -52,6 +53,7 @@ def stage_mirror(derived: Derived, *, spark: SparkRuntime) -> Staged | None:
     )
     # Rows become Spark's only where some change did not carry all of its own.
     if seen.lacking_of(table.names) or not suits(derived, table):
+        refuse_shared_keys(derived, todo, seen, table, runtime=spark)
         return do(_rows_job(derived, todo, seen, table, spark))
     layout = lay_out(derived, todo, seen, written_schema(derived, todo, table), parallelism=spark.parallelism)
     job = mirror_job(derived, todo, seen, table, layout=layout, runtime=spark)

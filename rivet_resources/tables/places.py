@@ -6,6 +6,7 @@ Belongs here: the job, and reading and writing the rows that live. Not here: whi
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from rivet_resources.contracts.extract import Extract, Piece
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.source import Page
 from rivet_resources.contracts.types import Column
-from rivet_resources.read.executor import ROWS_DDL
+from rivet_resources.read.executor import ROWS, ROWS_DDL, rebuild
 from rivet_resources.spark.cluster import with_variables
 from rivet_resources.spark.runtime import SparkRuntime
 from rivet_resources.tables.buckets import (
@@ -32,6 +33,7 @@ from rivet_resources.tables.buckets import (
     KEPT,
     KEPT_DDL,
     KEYS_ROWS,
+    REFUSED,
     Numbers,
     RowAddress,
     SurvivingRows,
@@ -55,6 +57,7 @@ from rivet_resources.tables.pieces import (
     sortable,
 )
 from rivet_resources.tables.reading import BATCH_ROWS, EnvelopeSurvey, PendingWindows
+from rivet_resources.tables.shared_keys import KeyJudge
 from rivet_resources.tables.writing import SPREAD_BYTES, Derived, told
 
 if TYPE_CHECKING:
@@ -185,15 +188,68 @@ def mirror_job(
             cut=seen.truncates[-1] if seen.truncates else None,
             buckets=max(runtime.parallelism if layout.rows > BATCH_ROWS else 1, -(-layout.rows // BUCKET_ROWS)),
             bounds=layout.bounds,
+            judge=judge_of(derived, todo),
         )
         # Nothing touches the base, as after a truncate with nothing behind it or a first copy alone: no key need be
-        # read.
-        kept = _survivors(session, choice) if layout.changes else _everything(session, places)
+        # read, but to see that no two rows of a copy share one.
+        looks = layout.changes or (places and choice.judge is not None and todo.base is None)
+        kept = _survivors(session, choice) if looks else _everything(session, places)
         bare = partial(_write, pickle.dumps(extract), runtime.task_attempts, places, derived.key[0])
         write = with_variables(session, bare, extract, places)
         return kept.repartitionById(len(extract.chunks), "chunk").mapInArrow(write, ROWS_DDL)
 
     return job
+
+
+def judge_of(derived: Derived, todo: PendingWindows, **more: Any) -> KeyJudge | None:
+    """Return who looks for keys that two rows have; None where the source keeps them unique, and always did."""
+    if not (derived.judges_key or todo.is_rekeyed):
+        return None
+    # What is beyond `newest` is beyond all that the base holds; before it, the copy may hold what the log tells again.
+    return KeyJudge(derived.export, derived.key, todo.repeats_until, **more)
+
+
+def refuse_shared_keys(
+    derived: Derived,
+    todo: PendingWindows,
+    seen: EnvelopeSurvey,
+    table: pa.Schema,
+    *,
+    runtime: SparkRuntime,
+    is_of_versions: bool = False,
+) -> None:
+    """Look for keys that two rows have where the rows go through Spark, whose plans would merge them.
+
+    Args:
+        is_of_versions: the base is a history, with closed versions.
+
+    Raises:
+        KeyShared
+    """
+    judge = judge_of(derived, todo, truncates=seen.truncates, is_of_versions=is_of_versions and todo.base is not None)
+    if judge is None:
+        return
+    base = [(derived.root, part) for part in todo.base.parts] if todo.base is not None else []
+    base += [(derived.changes, part) for window in todo.copy for part in window.parts]
+    changes = [(derived.changes, part) for window in todo.changes for part in window.parts] if seen.rows else []
+    if not changes and todo.base is not None:
+        return
+    places = tuple(RowAddress(root, part.path, part.rows, 0) for root, part in (*base, *changes))
+    rows = sum(each.rows for each in places)
+    choice = SurvivingRows(
+        places=places,
+        base_parts=len(base),
+        key=pa.schema([table.field(name) for name in derived.key]),
+        newest=todo.newest,
+        cut=None,
+        buckets=max(runtime.parallelism if rows > BATCH_ROWS else 1, -(-rows // BUCKET_ROWS)),
+        judge=judge,
+    )
+    if not places:
+        return
+    found = _survivors(runtime.task_session(), choice).where(f"part = {REFUSED}").limit(1).collect()
+    if found:
+        raise rebuild(json.loads(bytes(found[0]["rows"])))
 
 
 def changed_keys(changes: Sequence[tuple[Root, ManifestPart]], key: pa.Field) -> list[Edge] | None:
@@ -293,6 +349,10 @@ def _write(
     rows: dict[int, list[Numbers] | None] = {}
     for batch in batches:
         for number, living in zip(batch.column("part").to_pylist(), batch.column("rows"), strict=True):
+            if number == REFUSED:
+                told_fault = {"done": False, "body": living.as_py().decode()}
+                yield pa.RecordBatch.from_pylist([told_fault], schema=ROWS)
+                return
             if not living.is_valid:
                 rows[number] = None
             elif (known := rows.setdefault(number, [])) is not None:

@@ -40,6 +40,8 @@ class PendingWindows:
     origin: str
     base: Manifest | None
     fence: str | None  # version of the manifest that the new one will replace
+    repeats_until: str | None = None  # of the first copy, see `CursorMove`
+    is_rekeyed: bool = False  # the version there is goes by another key, and so did who read these changes
 
     @property
     def high(self) -> str:
@@ -90,6 +92,8 @@ def pending(
         )
     start = next((window for window in windows if window.window == START), None)
     applied = base.applied if base else None
+    is_same_copy = applied is not None and not (start and start.run_id != applied.origin)
+    is_rekeyed = is_same_copy and applied is not None and applied.key != key
     # The fence stays as it was found: the manifest at that place is there still, and the new one will have to replace
     # it.
     if anew:
@@ -112,7 +116,15 @@ def pending(
         raise ConfigError(f"{foreign.destination.uri} is {foreign.format}; a {mode} is made of Parquet. Set `format`.")
     if not rest:
         return None
-    return PendingWindows(rest, start.run_id if start else applied.origin, base, fence)  # type: ignore[union-attr]
+    first = start.cursor if start else applied
+    return PendingWindows(
+        rest,
+        start.run_id if start else applied.origin,  # type: ignore[union-attr]
+        base,
+        fence,
+        first.repeats_until if first else None,
+        is_rekeyed,
+    )
 
 
 def _in_order(changes: Root) -> list[Manifest]:

@@ -80,6 +80,7 @@ class Derived:
     unique_columns: tuple[str, ...] = ()  # measured exactly, for `quality:`
     max_file_bytes: int | None = None
     anew: bool = False  # from all changes, and not from the last version
+    judges_key: bool = False  # nobody knows it to be unique: two rows that have one are looked for
     pace: Pace = field(default_factory=lambda: pace(None, Tuning(profile="fast")))
 
     @property
@@ -228,7 +229,9 @@ def describe(
         consistency="log",
         max_file_bytes=derived.max_file_bytes,
         unique_columns=derived.unique_columns,
-        applied=AppliedChanges(derived.changes.uri, todo.origin, derived.key, todo.high, newest),
+        applied=AppliedChanges(
+            derived.changes.uri, todo.origin, derived.key, todo.high, newest, repeats_until=todo.repeats_until
+        ),
     )
 
 

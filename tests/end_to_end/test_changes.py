@@ -262,6 +262,35 @@ def test_drain_that_cannot_begin_gives_its_own_reason_beside_its_tables(shop: Sh
     assert "places_n keeps unique: it is DEFERRABLE" in export["message"]
 
 
+@pytest.mark.spark
+def test_statement_that_shifts_keys_is_exact_or_refused(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Where nothing keeps `key` unique: keys that are free when they are taken are followed, and others end the run."""
+    monkeypatch.setenv("SHOP_URL", shop.url)
+    monkeypatch.chdir(shop.shell.folder)
+    shop.run_sql("CREATE TABLE places (n int NOT NULL)", "ALTER TABLE places REPLICA IDENTITY FULL")
+    shop.run_sql("INSERT INTO places VALUES (1), (2), (3)")
+    shop.shell.configure(
+        {**CDC, "table": "places", "key": ["n"], "apply": ["mirror"], "cdc": {"slot": "e2e_n", "initial": "snapshot"}},
+        spark={"conf": {}},
+    )  # fmt: skip
+    config = load_config(Path("rivet.yaml"))
+    one_jvm(config, request)
+    first = run_exports(config)
+    shop.run_sql("UPDATE places SET n = n - 1", "BEGIN; DELETE FROM places WHERE n = 2; INSERT INTO places VALUES (2)")
+    exact = run_exports(config)
+    followed = sorted(shop.select("shop_mirror", "SELECT n FROM lake"))
+    shop.run_sql("UPDATE places SET n = n + 1")
+
+    shared = run_exports(config)
+
+    assert [["success"], ["success"]] == [[each.status for each in ran] for ran in (first, exact)], exact[0].message
+    assert [(0,), (1,), (2,)] == followed == sorted(shop.select("shop_mirror", "SELECT n FROM lake"))
+    assert [("failed", "RIVET_KEY_SHARED")] == [(each.status, each.code) for each in shared]
+    assert "a row gets a key (`key: n`) that another row still has" in shared[0].message
+
+
 @pytest.mark.rare
 @pytest.mark.spark
 def test_reconcile_compares_a_mirror_with_its_table(

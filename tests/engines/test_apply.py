@@ -27,7 +27,7 @@ from rivet_resources.contracts.extract import Staged
 from rivet_resources.contracts.settings import Spark
 from rivet_resources.contracts.types import JSON, UUID
 from rivet_resources.destinations.s3 import S3
-from rivet_resources.errors import ManifestUnreadable, UnknownColumn, UnsupportedColumn, WindowConflict
+from rivet_resources.errors import KeyShared, ManifestUnreadable, UnknownColumn, UnsupportedColumn, WindowConflict
 from rivet_resources.read.executor import TaskFailed
 from rivet_resources.shape.change_envelope import as_inserts
 from rivet_resources.spark.runtime import SparkRuntime
@@ -267,6 +267,63 @@ def test_place_of_something_else_is_refused(lake: Lake, spark_runtime: Any) -> N
 
     with pytest.raises(WindowConflict, match="mode history, which a mirror would replace"):
         stage_mirror(lake.derived("history"), spark=spark_runtime)
+
+
+# --- keys that nobody knows to be unique ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*STAGES, "mirror by rows"])
+def test_two_rows_of_one_key_end_the_run_and_leave_the_version_before(
+    lake: Lake, spark_runtime: Any, name: str
+) -> None:
+    """`SET id = id + 1`, one change a window: what was exact so far stays, whichever way the rows go."""
+    kind, missing = name.split()[0], ["note"] if "rows" in name else None
+    lake.copy([row(1), row(2)])
+    lake.drain([change("delete", 2, row(3), seq=2), change("insert", 2, row(3), seq=3)], high=position(2))
+    apply(lake, kind, spark_runtime, judges_key=True)
+    before, parts = lake.rows(kind), lake.derived(kind).root.list()
+    lake.drain([change("update", 3, row(2), unchanged=missing), change("delete", 4, row(1), seq=2),
+                change("insert", 4, row(2), seq=3)], high=position(4))  # fmt: skip
+
+    with pytest.raises(KeyShared, match=f"orders_{kind}: at position {position(4)} of the log"):
+        apply(lake, kind, spark_runtime, judges_key=True)
+
+    assert (before, parts) == (lake.rows(kind), lake.derived(kind).root.list())
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_copy_with_two_rows_of_one_key_is_refused(lake: Lake, spark_runtime: Any, name: str) -> None:
+    """Before any change came; where the source keeps the key unique nobody looks."""
+    lake.copy([row(1, note="a"), row(1, note="b"), row(2)])
+
+    with pytest.raises(KeyShared, match="1 key"):
+        apply(lake, name, spark_runtime, judges_key=True)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_changes_that_were_read_by_another_key_are_refused(lake: Lake, spark_runtime: Any, name: str) -> None:
+    """A table's key was changed: a row that was moved under the new one would stay under its old value, too."""
+    lake.copy([row(1, "a"), row(2, "b")])
+    lake.drain([change("update", 2, row(2, "c"))], high=position(2))
+    apply(lake, name, spark_runtime, key=("id",))
+    before = lake.rows(name)
+
+    with pytest.raises(KeyShared, match=f"at position {position(2)} of the log a row is changed whose key"):
+        apply(lake, name, spark_runtime, key=("area",))
+
+    assert before == lake.rows(name)
+
+
+def test_keys_that_versions_had_and_truncates_freed_are_free(lake: Lake, spark_runtime: Any) -> None:
+    """A closed version of a history is in nobody's way."""
+    lake.copy([row(1), row(2)])
+    lake.drain([change("delete", 2, row(1))], high=position(2))
+    apply(lake, "history", spark_runtime, judges_key=True)
+    lake.drain([change("insert", 3, row(1)), change("truncate", 4, {}), change("insert", 5, row(2))], high=position(5))
+
+    apply(lake, "history", spark_runtime, judges_key=True)
+
+    assert [2] == [version[6] for version in lake.rows("history") if version[4]]
 
 
 # --- columns -------------------------------------------------------------------------------------

@@ -3105,10 +3105,45 @@ SECOND_LOOK = (
     Fault(
         "rows_share_a_deferrable_key_unseen",
         "rivet_resources/engines/postgres/log/relations.py",
-        "    return None if not rows or any(is_immediate for _, is_immediate in rows) else str(rows[0][0])\n",
+        "    return None if not rows or any(is_immediate for _, is_immediate, _ in rows) else str(rows[0][0])\n",
         "    return None\n",
         "a mirror loses rows whose keys one statement moved along",
         ("tests/engines/postgres/test_log.py::test_key_that_two_rows_may_have_for_a_while_is_refused",),
+    ),
+    Fault(
+        "halves_of_letters_pass",
+        "rivet_resources/engines/sqlserver/values.py",
+        'return CHECKED if driver == "mssql-python" else READ',
+        "return READ",
+        "half a letter in nvarchar is exported as U+FFFD, under a green light",
+        ("tests/engines/sqlserver/test_types.py::test_half_of_a_letter_is_refused_and_never_read_as_another_sign",),
+    ),
+    Fault(
+        "rows_share_a_key_unseen",
+        "rivet_resources/tables/shared_keys.py",
+        "for is_fault, text in ((born & has_row, SHARED),",
+        "for is_fault, text in ((born & has_row & follows, SHARED),",
+        "a mirror loses rows whose keys one statement moved along",
+        ("tests/unit/tables/test_shared_keys.py::test_a_key_that_two_rows_have_is_refused_with_the_way_out",),
+    ),
+    Fault(
+        "rows_read_by_another_key_stay",
+        "rivet_resources/tables/shared_keys.py",
+        "(~born & ~gone & ~has_row, ABSENT)",
+        "(~born & ~gone & ~has_row & False, ABSENT)",
+        "a mirror whose `key:` was edited keeps rows under the keys that they had",
+        ("tests/unit/tables/test_shared_keys.py::test_update_of_a_key_that_no_row_has_is_refused",),
+    ),
+    Fault(
+        "rows_of_a_copy_are_second_rows",
+        "rivet_resources/tables/shared_keys.py",
+        '        mask: Numbers = pc.greater(changes["pos"], self.repeats_until).to_numpy()\n',
+        '        mask: Numbers = pc.greater(changes["pos"], "").to_numpy()\n',
+        "a mirror is refused for what the log tells again of its first copy",
+        (
+            "tests/unit/tables/test_shared_keys.py"
+            "::test_an_insert_that_the_copy_may_hold_already_passes_and_a_later_one_does_not",
+        ),
     ),
     Fault(
         "changes_go_by_the_logs_key_alone",

@@ -14,6 +14,7 @@ from rivet_resources.engines.shared import faults
 from rivet_resources.errors import (
     RivetError,
     SourceAuth,
+    SourceError,
     SourceLost,
     SourcePermission,
     UnknownTable,
@@ -80,7 +81,11 @@ TEXTS = (
     ("lost synchronization", "08006"),
     ("invalid snapshot identifier", "22023"),
     ("could not import the requested snapshot", "55000"),
+    ("invalid byte sequence for encoding", "22021"),
+    ("has no equivalent in encoding", "22P05"),
 )
+# A text, or a name or comment in the catalog, that the server cannot give as UTF-8.
+UNWRITABLE = frozenset({"22021", "22P05"})
 
 # Of connections that are refused, whose SQLSTATE libpq does not tell; also in the words of PgBouncer.
 NO_ROLE = re.compile(r'(?i)role "[^"]*" does not exist')
@@ -145,6 +150,11 @@ def fault(error: BaseException, *, doing: str, user: str = "", secrets: Sequence
     if state == "42501":
         return SourcePermission(
             f"While {doing}: {said}. Let the owner run: GRANT SELECT ON <table> TO {user or '<user>'}."
+        )
+    if state in UNWRITABLE:
+        return SourceError(
+            f"While {doing}: {said}. Correct the text at the source; or export the bytes that it has there, by a query "
+            f"with convert_to(<column>, getdatabaseencoding())."
         )
     return faults.for_good(doing, said)
 

@@ -33,6 +33,7 @@ KINDS: Mapping[str, str] = {
     "unparsable": "texts that are not of its declared type",
     "invalid_bytes": "bytes that are not text in its character set",
     "lost_letters": "codes of its character set that Unicode has no letter for",
+    "half_letters": "halves of letters, or signs U+FFFD that look like them",
     "zero_date": "zero or partial dates",
     "time_range": "times before 00:00:00 or after 23:59:59.999999",
     "zone_range": "times before 1970 or after 2038, which the server cannot take from one zone to another",
@@ -276,6 +277,8 @@ def does_not_fit(column: Column, counts: Mapping[str, int], *, chunk: int, is_ke
         )
     # Bytes that are no text have no text form either.
     text = "" if {"invalid_bytes", "lost_letters"} & counts.keys() else ', `"text"` (column becomes text)'
+    if "half_letters" in counts:
+        text = ', `"text"` (U+FFFD as it came)'
     return ValueDoesNotFit(
         f"{_where(column)} is {column.native} and holds {held}, which {_word(column)} cannot store. "
         f'Choose: `columns: {{{short}: {{on_special_value: "null"}}}}` (counted){text}, or clean the source. '

@@ -23,7 +23,7 @@ from rivet_resources.engines.shared.effort import Spent
 from rivet_resources.engines.shared.paging import ABORT_BYTES, TooLarge, check_cells, relation_name
 from rivet_resources.engines.sqlserver import driver, errors
 from rivet_resources.engines.sqlserver.connect import ConnectionParams, connect, run
-from rivet_resources.engines.sqlserver.values import READ, arrange, items, wire_order
+from rivet_resources.engines.sqlserver.values import arrange, items, readers, wire_order
 from rivet_resources.errors import RivetError, SourceError, SourceLost, StatementTimeout
 
 # Rows of one Arrow batch; the driver binds so many at once, or fetches them singly behind a `(max)` column.
@@ -50,7 +50,8 @@ class Reader:
     _cells: Cells = field(init=False)
 
     def __post_init__(self) -> None:
-        self._cells = Cells(self.columns, chunk=self.chunk.index, readers=READ, strict=frozenset(self.chunk.key))
+        reads, strict = readers(self.conn_params.driver), frozenset(self.chunk.key)
+        self._cells = Cells(self.columns, chunk=self.chunk.index, readers=reads, strict=strict)
         self.items = items(self.columns)
         self._order = wire_order(self.columns)
 

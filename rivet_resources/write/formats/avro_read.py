@@ -64,17 +64,22 @@ def header(file: BinaryIO) -> Header:
         raise pa.ArrowInvalid("it is not one that Rivet wrote")
     try:
         schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(held[ARROW_SCHEMA.encode()], validate=True)))
-        _look_at_names(schema)
+        # A name that is no UTF-8 is met by who asks for it, and nobody later expects that.
+        _read_names(schema)
     except (ValueError, OSError) as error:
         raise pa.ArrowInvalid("its schema does not unpack") from error
     return Header(schema, codec, sync)
 
 
-def _look_at_names(fields: Iterable[pa.Field]) -> None:
-    """Ask for every name, nested ones too: one that is no UTF-8 raises ValueError then, and nobody expects it later."""
-    for field in fields:
-        _ = field.name
-        _look_at_names(field.type.field(i) for i in range(field.type.num_fields))
+def _read_names(fields: Iterable[pa.Field]) -> None:
+    """Read every name, also of nested fields.
+
+    Raises:
+        ValueError: one is no UTF-8.
+    """
+    for each in fields:
+        str(each.name)
+        _read_names(each.type.field(place) for place in range(each.type.num_fields))
 
 
 def blocks(file: BinaryIO, head: Header) -> Iterator[tuple[int, bytes]]:

@@ -210,9 +210,14 @@ def _best_fit(error: UnicodeError) -> tuple[bytes, int]:
 codecs.register_error("tds_best_fit", _best_fit)
 
 
+# Halves of a letter, which LEFT and SUBSTRING leave in a real server's nvarchar, and no text of ours can hold: on their
+# way out these letters stand for them.
+HALVES = {0xE83D: 0xD83D, 0xEC00: 0xDC00}
+
+
 def _bytes(kind: Type) -> Callable[[Any], bytes]:
     if kind.name[0] == "n":
-        return lambda value: str(value).encode("utf-16le")
+        return lambda value: str(value).translate(HALVES).encode("utf-16le", "surrogatepass")
     if "char" in kind.name:
         name = codec(kind.collation)
         return lambda value: str(value).encode(name, "tds_best_fit")

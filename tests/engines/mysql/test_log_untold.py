@@ -135,6 +135,22 @@ def test_table_without_a_key_is_refused_before_a_copy(url: str) -> None:
         assert not [each for each in opened.preflight() if each.name.startswith("key ")]
 
 
+def test_key_that_nothing_keeps_unique_is_refused_before_the_first_run(url: str) -> None:
+    """Columns beside those of a unique index do no harm; an index with NULLs, of other columns, or none, is not it."""
+    run(url, "CREATE TABLE c (id int PRIMARY KEY, a int NOT NULL, b int NOT NULL, n int, UNIQUE (a), UNIQUE (n),"
+        " UNIQUE (b, id))")  # fmt: skip
+    keys = [("A",), ("a", "b"), ("id", "made"), ("b",), ("n",), ("made",)]
+    found = []
+    for key in keys:
+        with log(url, "c", is_keyed=True, is_applied=True, key=key, copies=True) as opened:
+            found.append([each.status for each in opened.preflight() if each.name == "key c"])
+    with log(url, "c", is_keyed=True, key=("b",), copies=True) as opened:
+        messages = [each for each in opened.preflight() if each.name == "key c"]
+
+    assert [[], [], [], ["fail"], ["fail"], ["fail"]] == found
+    assert [] == messages
+
+
 def test_table_that_is_replaced_whole_is_emptied_first(url: str, request: pytest.FixtureRequest) -> None:
     """CREATE OR REPLACE, which MariaDB knows, is a DROP without the word."""
     if "mariadb" not in request.node.name:

@@ -328,6 +328,36 @@ def test_key_that_two_rows_may_have_for_a_while_is_refused(fresh: str, when: str
         assert not [each for each in log.preflight() if each.name == "key public.t"]
 
 
+NOT_UNIQUE = {
+    "nothing": ((), {}, ["warn"]),
+    "a unique index": (("CREATE UNIQUE INDEX t_n ON t (n)",), {}, []),
+    "a part of the key": (("CREATE UNIQUE INDEX t_m ON t (m)",), {"key": ("n", "m")}, []),
+    "an index with NULLs": (("CREATE UNIQUE INDEX t_o ON t (o)",), {"key": ("o",)}, ["warn"]),
+    "an index of some rows": (("CREATE UNIQUE INDEX t_n ON t (n) WHERE n > 0",), {}, ["warn"]),
+    "no first copy": ((), {"copies": False}, ["fail"]),
+    "rows that go unseen": ((), {"accepts": frozenset({"partitions"})}, ["fail"]),
+    "a column that a step makes": ((), {"key": ("made",)}, ["fail"]),
+    "messages alone": ((), {"is_applied": False}, []),
+}
+
+
+@pytest.mark.parametrize(("statements", "asked", "told"), NOT_UNIQUE.values(), ids=NOT_UNIQUE)
+def test_key_that_nothing_keeps_unique_is_told(
+    fresh: str, statements: tuple[str, ...], asked: dict[str, Any], told: list[str]
+) -> None:
+    """Taken with a warning where the copy shows which keys are in use, so that two rows of one will be found."""
+    run(fresh, "CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL, m int NOT NULL, o int)", *statements)
+    run(fresh, "ALTER TABLE t REPLICA IDENTITY FULL")
+    settled = {"is_keyed": True, "is_applied": True, "copies": True, "key": ("n",)}
+    wanted = capture("t", slot="rivet_shared", **settled | asked)
+
+    with log_of(fresh, wanted) as log:
+        found = [each for each in log.preflight() if each.name == "key public.t"]
+
+    assert told == [each.status for each in found]
+    assert all("unique constraint that is not DEFERRABLE" in each.fix for each in found)
+
+
 def test_deferrable_primary_key_alone_identifies_no_row(fresh: str) -> None:
     """PostgreSQL refuses the application's own UPDATE once such a table is published: the preflight comes first."""
     run(fresh, "CREATE TABLE t (id int PRIMARY KEY DEFERRABLE)")

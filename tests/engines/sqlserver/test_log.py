@@ -10,7 +10,7 @@ import pytest
 from rivet_resources.contracts.change_log import Position, change_schema
 from rivet_resources.contracts.source import ColumnRule
 from rivet_resources.engines.sqlserver.log import connection as sqlserver_asking
-from rivet_resources.errors import LogRefused, UnknownColumn, ValueDoesNotFit
+from rivet_resources.errors import LogRefused, SourceError, UnknownColumn, ValueDoesNotFit
 from tests.emulators.tds import server as tds
 from tests.engines.sqlserver.changes import (
     ORDERS,
@@ -170,6 +170,17 @@ def test_row_told_apart_by_another_column_leaves_no_old_row(shop: str):
     found = drained(shop, start, is_keyed=True, key=("name",))
 
     assert brief(found) == [("delete", 1, "a"), ("insert", 1, "b"), ("delete", 2, None), ("insert", 2, "c")]
+
+
+@emulated
+def test_half_of_a_letter_is_refused_in_the_log_as_in_a_table(shop: str, driver: str):
+    """The emulator sends U+E83D as the first half of a letter."""
+    fault, words = (ValueDoesNotFit, "halves of letters") if driver == "mssql-python" else (SourceError, "half of")
+    start = start_of(shop)
+    write(shop, "INSERT INTO orders (id, name) VALUES (1, N'a\ue83d')")
+
+    with pytest.raises(fault, match=words):
+        drained(shop, start)
 
 
 def test_row_before_is_there_where_it_was_asked_for(shop: str):

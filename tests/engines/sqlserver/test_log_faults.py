@@ -46,6 +46,16 @@ def test_preflight_writes_out_what_is_missing(fresh_sqlserver: str):
     assert "without a unique index" in settled["key dbo.orders"].text
 
 
+def test_key_that_nothing_keeps_unique_is_refused(shop: str):
+    """The copy overlaps with the log, and only a unique index says that no two rows share a key."""
+    found = {}
+    for key in (("id",), ("id", "name"), ("name",)):
+        with opened(shop, is_keyed=True, is_applied=True, key=key) as log:
+            found[key] = [each.status for each in log.preflight() if each.status != "ok"]
+
+    assert {("id",): [], ("id", "name"): [], ("name",): ["fail"]} == found
+
+
 @emulated
 def test_missing_grant_names_role_and_user(shop: str):
     """A user outside the gating role gets the grants, ready to paste."""

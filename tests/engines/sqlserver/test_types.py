@@ -10,7 +10,7 @@ import pytest
 
 from rivet_resources.contracts.source import ColumnRule
 from rivet_resources.engines.sqlserver.types import SQLSERVER
-from rivet_resources.errors import ValueDoesNotFit
+from rivet_resources.errors import SourceError, ValueDoesNotFit
 from tests.emulators.tds import server as tds
 from tests.engines.sqlserver.reads import READERS, column, describe, read
 
@@ -77,6 +77,35 @@ def test_a_value_of_every_type_arrives_as_the_contract_says(fresh_sqlserver: str
     found = [column(read(fresh_sqlserver, "t", reader=reader)) for reader in READERS]
 
     assert found == [[expected, None]] * len(READERS)
+
+
+# A letter that the emulator sends as the first half of one (`emulators/tds/types.py`), as LEFT leaves it in nvarchar.
+HALF = "\ue83d"
+
+
+@pytest.mark.parametrize("kind", ["nvarchar(20)", "nchar(4)", "nvarchar(max)", "ntext", "sql_variant"])
+def test_half_of_a_letter_is_refused_and_never_read_as_another_sign(
+    fresh_sqlserver: str, kind: str, driver: str
+) -> None:
+    """One driver writes U+FFFD for it: `null` counts it, `text` takes it as it came. The other one fails by itself."""
+    tds.execute(
+        fresh_sqlserver,
+        f"CREATE TABLE t (id int NOT NULL PRIMARY KEY, v {kind} NULL)",
+        f"INSERT INTO t (id, v) VALUES (1, N'a{HALF}'), (2, N'🎉'), (3, NULL)",
+    )
+    if driver != "mssql-python":
+        with pytest.raises(SourceError, match="half of a UTF-16 pair"):
+            read(fresh_sqlserver, "t")
+        return
+
+    with pytest.raises(ValueDoesNotFit, match=r"halves of letters, or signs U\+FFFD that look like them") as told:
+        read(fresh_sqlserver, "t")
+    counted = read(fresh_sqlserver, "t", columns={"v": ColumnRule(on_special_value="null")})
+    taken = read(fresh_sqlserver, "t", columns={"v": ColumnRule(on_special_value="text")})
+
+    assert '`"text"` (U+FFFD as it came)' in str(told.value)
+    assert [None, "🎉", None] == [cell and cell.strip() for cell in column(counted)]
+    assert ["a\ufffd", "🎉", None] == [cell and cell.strip() for cell in column(taken)]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -165,7 +166,7 @@ def test_sqlserver_plan_is_told_by_the_read_of_most_rows():
 class Asked:
     """A session that remembers what it was asked, and answers or refuses."""
 
-    conn_params: Any = None  # nothing is connected
+    conn_params: Any = SimpleNamespace(driver="mssql-python")  # nothing is connected
 
     def __init__(self, *, refuses: str = "") -> None:
         self.statements: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ import pytest
 from rivet_resources.contracts.change_log import change_schema
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.types import JSON, UUID
+from rivet_resources.read.executor import rebuild
 from rivet_resources.shape.change_envelope import as_inserts
-from rivet_resources.tables.buckets import BUCKETS_DDL, RowAddress, SurvivingRows, decide, spread_keys
+from rivet_resources.tables.buckets import BUCKETS_DDL, REFUSED, RowAddress, SurvivingRows, decide, spread_keys
 from rivet_resources.tables.places import Living
 from rivet_resources.tables.reading import Truncate
 from rivet_resources.tables.writing import columns_of
@@ -53,6 +55,8 @@ def decided(choice: SurvivingRows) -> dict[int, list[int]]:
     for messages in met.values():
         for batch in decide(iter([pa.RecordBatch.from_pylist(messages)]), choice=choice):
             for one in batch.to_pylist():
+                if one["part"] == REFUSED:
+                    raise rebuild(json.loads(one["rows"]))
                 assert choice.places[one["part"]].chunk == one["chunk"]
                 living.setdefault(one["part"], []).extend(np.frombuffer(one["rows"], np.uint32).tolist())
     return {part: sorted(rows) for part, rows in living.items()}

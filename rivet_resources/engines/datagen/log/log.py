@@ -113,6 +113,10 @@ class EmptyCopy:
         """Return '': no row was there."""
         return ""
 
+    def repeats_until(self, end: str) -> str:
+        """Return '': no row can come again."""
+        return ""
+
 
 @dataclass
 class DatagenLog:

@@ -81,6 +81,10 @@ class _Copy:
         """Return '': overlapping changes are whole rows."""
         return ""
 
+    def repeats_until(self, end: str) -> str:
+        """Return the log's end: it is written before a row can be seen."""
+        return end
+
 
 class MySqlLog:
     """One open binary log; see `Log`. For one thread."""

@@ -44,6 +44,10 @@ KEYLESS = """
 SELECT COUNT(*) FROM (SELECT 1 FROM information_schema.statistics
 WHERE table_schema = {schema} AND table_name = {name} AND non_unique = 0
 GROUP BY index_name HAVING SUM(nullable = 'YES') = 0) AS keys_of"""
+# Of each unique index its columns, and whether none may be NULL; one over an expression has a column without a name.
+UNIQUE_INDEXES = """
+SELECT index_name, column_name, nullable FROM information_schema.statistics
+WHERE table_schema = {schema} AND table_name = {name} AND non_unique = 0"""
 VERSION = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_native_foreign_keys')"
 # Of MySQL: from here on foreign keys are the server's business, and their changes are logged.
 CASCADES_LOGGED = (9, 6)
@@ -66,6 +70,7 @@ def findings(
         *_replica(ask, shown),
         *_grants(ask, user),
         *(_keyless(ask, capture, database) if capture is not None and capture.copies else ()),
+        *(_shared_keys(ask, capture, database) if capture is not None and capture.is_applied else ()),
         *(cascading(ask, capture, database=database) if capture is not None else ()),
     )
 
@@ -82,6 +87,27 @@ def _keyless(ask: Ask, capture: Capture, database: str) -> Iterator[Finding]:
                 f"{table} has no primary key and no unique one without NULLs: changes that are made during the first "
                 "copy would be in it and in the log, with nothing to tell that they are the same",
                 f"ALTER TABLE {table} ADD PRIMARY KEY (…); or leave out `initial: snapshot`",
+            )
+
+
+def _shared_keys(ask: Ask, capture: Capture, database: str) -> Iterator[Finding]:
+    """Find a `key:` that nothing keeps unique: the copy overlaps with the log, and hides which keys were in use."""
+    wanted = {name.lower() for name in capture.key}
+    for table in capture.tables if wanted else ():
+        schema, name = split_name(table)
+        words = {"schema": quote_text(schema or database), "name": quote_text(name)}
+        indexes: dict[str | None, list[bool]] = {}
+        for index, column, nullable in ask(UNIQUE_INDEXES.format(**words)):
+            is_kept = str(column).lower() in wanted and str(nullable).upper() != "YES"
+            indexes.setdefault(index, []).append(is_kept)
+        if not any(all(columns) for columns in indexes.values()):
+            names = ", ".join(capture.key)
+            yield Finding(
+                f"key {table}",
+                "fail",
+                f"nothing keeps {names} of {table} unique, by which its rows are told apart here (`key`): of two rows "
+                "that share a key for a moment, one would be lost",
+                "name all columns of a unique index without NULLs, such as the primary key, in `key:`",
             )
 
 

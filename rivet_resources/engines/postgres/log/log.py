@@ -87,6 +87,10 @@ class _Copy:
         rows = self.session.ask("SELECT pg_current_snapshot()::text", doing="reading the snapshot")
         return str(rows[0][0])
 
+    def repeats_until(self, end: str) -> str:
+        """Return '': what the snapshot holds is left out of the log."""
+        return end if self.session.snapshot is None else ""
+
 
 @dataclass
 class _Peeked:

@@ -5,7 +5,7 @@ Belongs here: what doctor shows and a first run insists on. Not here: refusals o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rivet_resources.contracts.change_log import Capture
@@ -14,6 +14,9 @@ from rivet_resources.engines.postgres.catalog import Catalog, all_indexes, key_o
 from rivet_resources.engines.postgres.log.create_slot import publication_sql
 from rivet_resources.engines.postgres.log.relations import (
     IMMEDIATE_KEY,
+    KEYS_READ,
+    UNIQUE_KEY,
+    UNIQUE_WITHIN,
     deferrable_key,
     exchangeable,
     unidentified,
@@ -236,12 +239,37 @@ def _keyed(log: Catalog, capture: Capture, row: tuple[Any, ...]) -> Iterator[Fin
     table, identity, columns, label, oid, known = row[0], row[2], row[7], row[8], row[10], row[11]
     if capture.is_keyed and identity == "f" and (constraint := deferrable_key(log, oid, capture.key)):
         yield Finding(f"key {label}", "fail", exchangeable(label, capture.key, constraint), IMMEDIATE_KEY)
+    yield from _unique(log, capture, label, oid, columns)
     if not capture.is_keyed or identity in ("f", "n"):
         return
     key = capture.key or key_of(all_indexes(log, (oid,)))
     if lacking := [name for name in key if name in columns and name not in known]:
         fix = f"ALTER TABLE {quote_table(table)} REPLICA IDENTITY FULL;"
         yield Finding(f"key {label}", "fail", unidentified(label, lacking, known), fix)
+
+
+def _unique(log: Catalog, capture: Capture, label: str, oid: int, columns: Sequence[str]) -> Iterator[Finding]:
+    """Judge a `key:` that nothing keeps unique: whether two rows that share one would be found.
+
+    An exact copy shows which keys are in use, so each insert and changed key behind it can be held against them.
+    """
+    if not capture.is_applied or not capture.key:
+        return
+    rows = log.ask(UNIQUE_WITHIN, (oid, list(capture.key)), doing=KEYS_READ)
+    if any(is_never_null for _, _, is_never_null in rows):
+        return
+    title = f"key {label}"
+    text = f"nothing keeps {', '.join(capture.key)} of {label} unique, by which its rows are told apart here (`key`)"
+    if made := [name for name in capture.key if name not in columns]:
+        yield Finding(title, "fail", f"{text}, and {made[0]} is no column of the table", UNIQUE_KEY)
+    elif "partitions" in capture.accepts:
+        why = "rows that go with partitions (`accept_untold`) hide which keys are in use"
+        yield Finding(title, "fail", f"{text}, and {why}", UNIQUE_KEY)
+    elif not capture.copies:
+        why = "without a first copy nobody knows which keys are in use"
+        yield Finding(title, "fail", f"{text}, and {why}", f"`cdc: {{initial: snapshot}}`; or {UNIQUE_KEY}")
+    else:
+        yield Finding(title, "warn", f"{text}; a run of `apply` ends where two rows share one", UNIQUE_KEY)
 
 
 def _rules(capture: Capture, tables: list[tuple[Any, ...]]) -> Iterator[Finding]:

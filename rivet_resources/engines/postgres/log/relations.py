@@ -38,9 +38,12 @@ WHERE c.oid = %s::int8::oid AND a.attnum > 0 AND NOT a.attisdropped"""
 
 KNOWN_TYPES = "SELECT oid::int8 FROM pg_type WHERE oid = ANY (%s::int8[]::oid[])"
 
-# Which constraints and indexes keep columns of a key unique, and whether at every moment.
+# Which constraints and indexes keep columns of a key unique, whether at every moment, and whether NULLs too: these are
+# as many as one likes.
 UNIQUE_WITHIN = """
-SELECT c.relname::text, i.indimmediate
+SELECT c.relname::text, i.indimmediate,
+       NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+                   AND NOT a.attnotnull)
 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
 WHERE i.indrelid = %s::int8::oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
   AND NOT EXISTS (SELECT FROM unnest(i.indkey) WITH ORDINALITY AS k (attnum, n)
@@ -48,6 +51,8 @@ WHERE i.indrelid = %s::int8::oid AND i.indisunique AND i.indisvalid AND i.indpre
                   WHERE k.n <= i.indnkeyatts AND NOT coalesce(a.attname::text = ANY (%s::text[]), false))
 ORDER BY c.relname"""
 IMMEDIATE_KEY = "make the constraint NOT DEFERRABLE, or name another `key:`"
+UNIQUE_KEY = "name the columns of a unique constraint that is not DEFERRABLE, such as the primary key, in `key:`"
+KEYS_READ = "reading the unique constraints"
 
 
 @dataclass(frozen=True)
@@ -204,8 +209,8 @@ def deferrable_key(catalog: Catalog, oid: int, key: Sequence[str]) -> str | None
     """Name the constraint that alone keeps `key` unique, and only at the end of a statement or transaction."""
     if not key:  # the table's own key never is such a one
         return None
-    rows = catalog.ask(UNIQUE_WITHIN, (oid, list(key)), doing="reading the unique constraints")
-    return None if not rows or any(is_immediate for _, is_immediate in rows) else str(rows[0][0])
+    rows = catalog.ask(UNIQUE_WITHIN, (oid, list(key)), doing=KEYS_READ)
+    return None if not rows or any(is_immediate for _, is_immediate, _ in rows) else str(rows[0][0])
 
 
 def exchangeable(label: str, key: Sequence[str], constraint: str) -> str:

@@ -59,6 +59,10 @@ class SnapshotCopy:
         """Return '': changes from before the copy come again, and later ones of a key win."""
         return ""
 
+    def repeats_until(self, end: str) -> None:
+        """Return None: the agent may still have to capture what the copy has seen, so the end tells nothing."""
+        return None
+
 
 @dataclass
 class SqlServerLog:
@@ -230,7 +234,8 @@ class SqlServerLog:
 
     def _decoder(self, table: CapturedTable) -> Decoder:
         assert self._look is not None  # `_instances` has looked
-        return Decoder(table, offset_minutes=self._look.offset_minutes, before=self.capture.before)
+        offset, driver = self._look.offset_minutes, self.conn_params.driver
+        return Decoder(table, offset_minutes=offset, before=self.capture.before, driver=driver)
 
     def acknowledge(self, position: Position) -> None:
         """Do nothing: the clean-up asks nobody."""

@@ -6,10 +6,12 @@ Belongs here: findings. Not here: what a drain does about them (`drain/drain.py`
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rivet_resources.contracts.change_log import Capture
 from rivet_resources.contracts.evidence import Finding
 from rivet_resources.engines.shared.names import split_name
+from rivet_resources.engines.sqlserver.catalog import INDEXES
 from rivet_resources.engines.sqlserver.log import sql
 from rivet_resources.engines.sqlserver.log.connection import Asking, OutOfRange
 from rivet_resources.engines.sqlserver.log.tables import ChangeTables, Instance, enabling, instances_of, read_survey
@@ -30,6 +32,7 @@ UNION ALL
 SELECT k.column_name, 1 AS is_computed FROM cdc.captured_columns AS k
 WHERE k.object_id = {number} AND k.is_computed = 1"""
 KEY = "SELECT COUNT(*) AS n FROM cdc.index_columns AS i WHERE i.object_id = {number}"
+SOURCE = "i.object_id = (SELECT t.source_object_id FROM cdc.change_tables AS t WHERE t.object_id = {number})"
 ROLE = "SELECT COALESCE(t.role_name, N'') AS role_name FROM cdc.change_tables AS t WHERE t.object_id = {number}"
 PROBE = "SELECT TOP (1) c.[__$operation] FROM {changes} AS c"
 MAY_COPY = "SELECT HAS_PERMS_BY_NAME({name}, N'OBJECT', N'SELECT') AS may_read"
@@ -60,7 +63,7 @@ def findings(capture: Capture, asking: Asking) -> Iterator[Finding]:
 def _only(capture: Capture, place: int) -> Capture:
     """Narrow a capture to one of its tables, so that each is judged by itself."""
     instances = capture.capture_instances[place : place + 1]
-    return Capture(capture.export, (capture.tables[place],), capture.rules, capture_instances=instances)
+    return replace(capture, tables=(capture.tables[place],), capture_instances=instances)
 
 
 def _enabling_all(capture: Capture) -> str:
@@ -116,6 +119,7 @@ def _table(capture: Capture, table: str, look: ChangeTables, asking: Asking) -> 
     yield Finding(f"capture instance {table}", "ok", f"{table} is captured by {instance.name}.")
     yield _readable(instance, look, asking)
     yield from _columns(instance, asking)
+    yield from _unique(capture, instance, asking)
     yield _copyable(instance, asking)
 
 
@@ -180,6 +184,25 @@ def _columns(instance: Instance, asking: Asking) -> Iterator[Finding]:
             "warn",
             f"{instance.name} was made without a unique index: a changed key shows as a plain update.",
             f"ALTER TABLE {_source(instance)} ADD PRIMARY KEY (<columns>); then capture it anew.",
+        )
+
+
+def _unique(capture: Capture, instance: Instance, asking: Asking) -> Iterator[Finding]:
+    """Judge a `key:` that nothing keeps unique: the copy overlaps with the log, and hides which keys were in use."""
+    if not capture.is_applied or not capture.key:
+        return
+    which = SOURCE.format(number=instance.number)
+    indexes: dict[int, list[bool]] = {}
+    for row in asking.ask(INDEXES.format(which=which), doing="reading the unique indexes"):
+        if row[3]:
+            indexes.setdefault(row[1], []).append(row[5] in capture.key and not row[6])
+    if not any(all(columns) for columns in indexes.values()):
+        yield Finding(
+            f"key {instance.label}",
+            "fail",
+            f"Nothing keeps {', '.join(capture.key)} of {instance.label} unique, by which its rows are told apart here "
+            "(`key`): of two rows that share a key for a moment, one would be lost.",
+            "name all columns of a unique index without NULLs, such as the primary key, in `key:`",
         )
 
 

@@ -26,7 +26,7 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.engines.shared.cells import Cells, storage
 from rivet_resources.engines.sqlserver.log.sql import ENVELOPE_ITEMS, LSN_BYTES, position_at
 from rivet_resources.engines.sqlserver.log.tables import CapturedTable
-from rivet_resources.engines.sqlserver.values import READ, arrange, wire_order
+from rivet_resources.engines.sqlserver.values import arrange, readers, wire_order
 from rivet_resources.errors import LogRefused
 
 Flags = npt.NDArray[np.bool_]
@@ -48,6 +48,7 @@ class Decoder:
     table: CapturedTable
     offset_minutes: int
     before: bool = False
+    driver: str = "mssql-python"
     commits: set[bytes] = field(default_factory=set)
     newest: Any = None  # commit time of the last change
     _held: pa.RecordBatch | None = None  # the rows of the last seqval: more of them may follow
@@ -56,7 +57,7 @@ class Decoder:
 
     def __post_init__(self) -> None:
         self._order = wire_order(self.table.columns)
-        self._cells = Cells(self.table.columns, chunk=0, readers=READ)
+        self._cells = Cells(self.table.columns, chunk=0, readers=readers(self.driver))
         self._long = [c for c in self.table.columns if c.fact("long")]
         self._watched = [*self.table.key, *(c.name for c in self._long)]  # columns whose bits of the mask we need
 
