@@ -269,7 +269,6 @@ def test_marker_that_differs_is_seen(tmp_path: Path) -> None:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@example(place=607, byte=47)
 @given(place=st.integers(0, 10_000), byte=st.integers(0, 255))
 @example(place=607, byte=47)  # a name in the schema that is no UTF-8
 def test_hostile_bytes_are_refused_or_read(tmp_path: Path, place: int, byte: int) -> None:
