@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rivet_resources.contracts.addressing import check_endpoint
+from rivet_resources.destinations import stores
 from rivet_resources.destinations.stores import refuse_cut, silent
 from rivet_resources.errors import (
     BucketMissing,
@@ -194,7 +196,10 @@ def _named(location: AzureLocation) -> str:
 
 
 def _retries() -> Any:
-    """Return the client's own way of trying again: 2, 4 and 8 seconds apart; a refused certificate stays refused."""
+    """Return the client's own way of trying again, longer where the store asks for it.
+
+    A refused certificate stays refused.
+    """
     from azure.storage.blob import ExponentialRetry  # driver
 
     class Retries(ExponentialRetry):  # type: ignore[misc]
@@ -202,10 +207,22 @@ def _retries() -> Any:
             # The same certificate is there at the next try, and each try waits longer.
             if error is not None and tls_fault(error) is not None:
                 return False
+            began = settings.setdefault("rivet_began", time.monotonic())
+            told = response.headers.get("Retry-After") if response is not None else None
+            pause = settings["rivet_pause"] = stores.pause_before_try(settings["count"] + 1, told=told)
+            # Lines that break have their few tries; an answer of a store that is there has time instead. A body whose
+            # bytes differ from their MD5 is an answer too, and no reason for patience.
+            if response is not None and response.status_code >= 400:
+                settings["total"], settings["status"] = TRIES, TRIES
+                if time.monotonic() + pause >= began + stores.PATIENCE_SECONDS:
+                    return False
             return bool(super().increment(settings, request, response=response, error=error))
 
+        def get_backoff_time(self, settings: Any) -> float:
+            return float(settings["rivet_pause"])
+
     each = {"retry_connect": TRIES - 1, "retry_read": TRIES - 1, "retry_status": TRIES - 1}
-    return Retries(initial_backoff=0, increment_base=2, random_jitter_range=1, retry_total=TRIES - 1, **each)
+    return Retries(retry_total=TRIES - 1, **each)
 
 
 @contextmanager
@@ -286,5 +303,5 @@ def refusal(code: str, status: int | None, *, location: AzureLocation, where: st
             f"in, and this machine's clock; they need {RIGHTS} on container {container} of account {account}."
         )
     if code in LATER or status in (408, 429) or (status or 0) >= 500:
-        return DestinationUnreachable(f"{where}: the store asks to come back later ({code}). Run again.")
+        return stores.asked_later(where, code)
     return DestinationError(f"{where}: the store refused ({code}). Check `destination`.")

@@ -6,25 +6,26 @@ Belongs here: credentials, the client, the table of error codes. Not here: what 
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rivet_resources.destinations import stores
 from rivet_resources.destinations.stores import is_cut, silent
 from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
     DestinationError,
     DestinationPermission,
-    DestinationUnreachable,
 )
 from rivet_resources.extras import S3
 from rivet_resources.secrets import resolve_secret
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
-# botocore's standard mode: exponential backoff, at most 20 s between two tries.
+# botocore's standard mode: exponential backoff. `Patience` goes on behind it.
 TRIES = 4
 
 CUT_SECONDS = 0.1
@@ -114,11 +115,38 @@ def _client(
         "s3", region_name=region, endpoint_url=endpoint, config=config,
         aws_access_key_id=access, aws_secret_access_key=secret_key, aws_session_token=token,
     )  # fmt: skip
-    client.meta.events.register("needs-retry.s3", ask_again_if_cut)
+    # Before botocore's own judge, of which the first answer counts: that one knows no `Retry-After`, and three pauses.
+    client.meta.events.register_first("needs-retry.s3", Patience())
     return client
 
 
-def ask_again_if_cut(*, response: Any, attempts: int, operation: Any, **_: Any) -> float | None:
+class Patience:
+    """Judge of one client over what is sent again: what comes to nothing because the store is busy, or away a while."""
+
+    def __init__(self) -> None:
+        self._has_answered = False
+
+    def __call__(self, *, response: Any, attempts: int, operation: Any, request_dict: Any, **_: Any) -> float | None:
+        """Return the seconds after which the request is sent again; None: let botocore decide."""
+        # Kept with the request, as botocore keeps its own count there.
+        began = request_dict["context"].setdefault("rivet_began", time.monotonic())
+        pause = self._pause(response, attempts)
+        if pause is not None:
+            return pause if time.monotonic() + pause < began + stores.PATIENCE_SECONDS else None
+        return _pause_if_cut(response, attempts, operation)
+
+    def _pause(self, response: Any, attempts: int) -> float | None:
+        if response is None:
+            # A wrong endpoint is told at once; a store that was there is one that is started anew.
+            return stores.pause_before_try(attempts) if self._has_answered else None
+        answer, parsed = response
+        if parsed.get("Error", {}).get("Code") in LATER or answer.status_code in (429, 503):
+            return stores.pause_before_try(attempts, told=answer.headers.get("retry-after"))
+        self._has_answered = True
+        return None
+
+
+def _pause_if_cut(response: Any, attempts: int, operation: Any) -> float | None:
     """Return the seconds after which an answer that was cut inside its head is asked for again; None: it is whole.
 
     Raises:
@@ -196,7 +224,7 @@ def refusal(code: str, *, bucket: str, where: str) -> DestinationError:
             f"{RIGHTS} on bucket {bucket}."
         )
     if code in LATER:
-        return DestinationUnreachable(f"{where}: the store asks to come back later ({code}). Run again.")
+        return stores.asked_later(where, code)
     if code in ELSEWHERE:
         return DestinationError(f"{where}: bucket {bucket} is in another region ({code}). Set `destination.region`.")
     if code in {"NotImplemented", "501"}:

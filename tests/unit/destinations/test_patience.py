@@ -1,0 +1,123 @@
+"""Stores that are busy, or away for a moment: asked again for two minutes, and as they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from rivet_resources.destinations import stores
+from rivet_resources.destinations.azure import Azure
+from rivet_resources.destinations.gcs import Gcs
+from rivet_resources.destinations.s3 import S3
+from rivet_resources.errors import DestinationUnreachable
+from tests.servers.postgres import AZURITE_ACCOUNT, AZURITE_KEY
+
+OFTEN = 7  # more than any client's own tries
+# What each store says of an object that is not there, once it says anything.
+ABSENT = {
+    "s3": (b"<Error><Code>NoSuchKey</Code></Error>", {}),
+    "gcs": (b"{}", {}),
+    "azure": (b"", {"x-ms-error-code": "BlobNotFound"}),
+}
+BUSY = {
+    "s3": (b"<Error><Code>SlowDown</Code></Error>", {}),
+    "gcs": (b"{}", {}),
+    "azure": (b"", {"x-ms-error-code": "ServerBusy"}),
+}
+
+
+@contextmanager
+def answering(kind: str, is_busy: Callable[[int], bool | None]) -> Iterator[tuple[str, list[str]]]:
+    """Serve a store that is busy at some requests, counted from 1, and hangs up where it is told None; its address."""
+    came: list[str] = []
+
+    class Store(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            came.append(self.path)
+            busy = is_busy(len(came))
+            if busy is None:
+                self.close_connection = True
+                return
+            content, head = (BUSY if busy else ABSENT)[kind]
+            self.send_response(503 if busy else 404)
+            for name, value in {**head, "Content-Length": str(len(content)), "Retry-After": "0"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        do_HEAD = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Report nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Store)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", came
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def root(kind: str, address: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Name a place in the store."""
+    monkeypatch.setenv("AZURE_KEY", AZURITE_KEY)
+    # Cloud Storage's client does not look at `Retry-After`.
+    monkeypatch.setattr(stores, "LONGEST_PAUSE_SECONDS", 0.001)
+    if kind == "s3":
+        return S3(bucket="lake", prefix="p", endpoint=address, allow_anonymous=True).root("t")
+    if kind == "gcs":
+        return Gcs(bucket="lake", prefix="p", endpoint=address, allow_anonymous=True).root("t")
+    keys = {"account": AZURITE_ACCOUNT, "container": "lake", "account_key_env": "AZURE_KEY"}
+    return Azure(**keys, endpoint=f"{address}/{AZURITE_ACCOUNT}").root("t")
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+def test_store_that_asks_to_come_back_later_is_asked_until_it_serves(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a run has read for hours is not given up for some seconds of SlowDown."""
+    with answering(kind, lambda number: number <= OFTEN) as (address, came):
+        found = root(kind, address, monkeypatch).read("x.json")
+
+    assert (None, OFTEN + 1) == (found, len(came))
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+def test_store_that_never_serves_is_given_up_by_name(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what the store says, for how long, and what may be done."""
+    monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.2)
+    with answering(kind, lambda _: True) as (address, came), pytest.raises(DestinationUnreachable) as caught:
+        root(kind, address, monkeypatch).read("x.json")
+
+    assert "asks to come back later" in str(caught.value)
+    assert "and did so for 0 s. Run again" in str(caught.value)
+    assert len(came) > 4
+
+
+def test_s3_that_was_there_is_waited_for_when_its_lines_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is started anew; one that never answered is told at once."""
+    with answering("s3", lambda number: None if 1 < number <= 1 + OFTEN else False) as (address, came):
+        place = root("s3", address, monkeypatch)
+        place.read("x.json")
+        place.read("x.json")
+
+    assert OFTEN + 2 == len(came)
+
+
+def test_pause_is_what_the_store_says_and_bounded() -> None:
+    """A store that says seconds is believed up to a minute; what is no number is passed over."""
+    assert (7.0, 60.0) == (stores.pause_before_try(1, told="7"), stores.pause_before_try(1, told="86400"))
+    pauses = [stores.pause_before_try(tries, told="Wed, 21 Oct 2026 07:28:00 GMT") for tries in (1, 3, 99)]
+
+    assert [True] * 3 == [most / 2 <= pause <= most for pause, most in zip(pauses, (1, 4, 20), strict=True)]
