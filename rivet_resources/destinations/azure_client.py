@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from rivet_resources.contracts.addressing import check_endpoint
 from rivet_resources.destinations import stores
@@ -26,7 +27,7 @@ from rivet_resources.errors import (
     DestinationUnreachable,
 )
 from rivet_resources.extras import AZURE
-from rivet_resources.secrets import resolve_secret
+from rivet_resources.secrets import resolve_store_key
 from rivet_resources.tls_faults import tls_fault
 
 CONNECT_SECONDS = 5
@@ -93,11 +94,12 @@ def connect(location: AzureLocation) -> Any:
     """Return this process's client for a location; secrets are read from the environment each time.
 
     Raises:
-        ConfigError: a named variable is not set, or its connection string leads over plain http to another machine.
+        ConfigError: a named variable is not set, or empty; its connection string leads over plain http to another
+            machine.
         DestinationAuth: the connection string or the key is none, or is of another account.
     """
     connection, key, sas = (
-        resolve_secret(None, env=variable, key=key)
+        resolve_store_key(variable, key=key)
         for variable, key in (
             (location.connection_string_env, "connection_string"),
             (location.account_key_env, "account_key"),
@@ -241,13 +243,20 @@ def translate_errors(location: AzureLocation, *, uri: str, action: str) -> Itera
             raise DestinationAuth(f"{where}: no usable credentials ({type(error).__name__}). {SIGN_IN}") from error
         raise refusal(error_code(error), error.status_code, location=location, where=where) from error
     except (api.ServiceRequestError, api.ServiceResponseError, api.DecodeError, ConnectionError) as error:
-        raise silent(
-            error, where=where, store=location.url, tls_advice=TLS,
-            look_at="`destination.account`, `destination.endpoint`",
-        ) from error  # fmt: skip
+        raise silent(error, where=where, tls_advice=TLS, **_asked(location)) from error
     except api.AzureError as error:
         # Such as an answer whose MD5 is not that of its bytes.
         raise DestinationUnreachable(f"{where}: the request failed ({type(error).__name__}). Run again.") from error
+
+
+def _asked(location: AzureLocation) -> dict[str, str]:
+    """Return which store requests went to, and what may be wrong about it."""
+    if location.connection_string_env is None:
+        return {"store": location.url, "look_at": "`destination.account`, `destination.endpoint`"}
+    # It names the host, whatever the configuration says beside it.
+    address = urlsplit(connect(location).url)
+    host = f"{address.scheme}://{address.hostname}{f':{address.port}' if address.port else ''}"
+    return {"store": host, "look_at": f"the endpoint in {_named(location)}"}
 
 
 def source_of(blob: Any) -> tuple[str, str | None]:

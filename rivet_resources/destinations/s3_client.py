@@ -21,7 +21,7 @@ from rivet_resources.errors import (
     DestinationPermission,
 )
 from rivet_resources.extras import S3
-from rivet_resources.secrets import resolve_secret
+from rivet_resources.secrets import resolve_store_key
 
 CONNECT_SECONDS = 5
 READ_SECONDS = 60
@@ -73,11 +73,11 @@ def connect(location: S3Location) -> Any:
     """Return this process's client for a location; keys are read from the environment each time.
 
     Raises:
-        ConfigError: a named variable is not set.
+        ConfigError: a named variable is not set, or empty.
     """
     # Read each time and part of the cache's key, so that a session token that was renewed makes a new client.
     keys = tuple(
-        resolve_secret(None, env=variable, key=key)
+        resolve_store_key(variable, key=key)
         for variable, key in (
             (location.access_key_env, "access_key"),
             (location.secret_key_env, "secret_key"),
@@ -230,7 +230,8 @@ def refusal(code: str, *, bucket: str, where: str) -> DestinationError:
     if code in {"NotImplemented", "501"}:
         return DestinationError(
             f"{where}: the store does not know this request ({code}). Rivet needs multipart uploads and conditional "
-            f"PUTs (If-Match, If-None-Match); use a store or a version that has them."
+            f"PUTs (If-Match, If-None-Match); `destination.encryption` and `tags` need a store that encrypts and has "
+            f"tags. Remove these keys, or use a store or a version that has them."
         )
     return DestinationError(f"{where}: the store refused ({code}). Check `destination`.")
 

@@ -467,7 +467,7 @@ RUNNING = (
     Fault(
         "failed_stage_leaves_its_parts",
         "rivet_resources/read/stage.py",
-        "                root.discard(part for result in results for part in result.files)\n",
+        "                _discard(root, [part for result in results for part in result.files])\n",
         "                pass\n",
         "every failed run leaves gigabytes of invisible files",
         ("tests/spark/test_stage.py::test_permanent_fault_comes_back_as_itself_and_nothing_stays",),
