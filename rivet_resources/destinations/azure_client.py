@@ -242,11 +242,16 @@ def translate_errors(location: AzureLocation, *, uri: str, action: str) -> Itera
         if error.response is None:  # of signing in: nothing was sent to the store
             raise DestinationAuth(f"{where}: no usable credentials ({type(error).__name__}). {SIGN_IN}") from error
         raise refusal(error_code(error), error.status_code, location=location, where=where) from error
-    except (api.ServiceRequestError, api.ServiceResponseError, api.DecodeError, ConnectionError) as error:
+    except (api.ServiceRequestError, api.ServiceResponseError, *_garbled(api), ConnectionError) as error:
         raise silent(error, where=where, tls_advice=TLS, **_asked(location)) from error
     except api.AzureError as error:
         # Such as an answer whose MD5 is not that of its bytes.
         raise DestinationUnreachable(f"{where}: the request failed ({type(error).__name__}). Run again.") from error
+
+
+def _garbled(api: Any) -> tuple[type[Exception], ...]:
+    """Return what an answer that is not the store's own ends in, such as a proxy's page for signing in."""
+    return api.DecodeError, api.DeserializationError
 
 
 def _asked(location: AzureLocation) -> dict[str, str]:

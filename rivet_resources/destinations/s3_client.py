@@ -19,6 +19,7 @@ from rivet_resources.errors import (
     DestinationAuth,
     DestinationError,
     DestinationPermission,
+    DestinationUnreachable,
 )
 from rivet_resources.extras import S3
 from rivet_resources.secrets import resolve_store_key
@@ -31,9 +32,15 @@ TRIES = 4
 CUT_SECONDS = 0.1
 # Answers that tell what an object is; source: Amazon S3 API Reference, "Response Syntax" of each.
 WITH_ETAG = frozenset({"GetObject", "HeadObject", "PutObject", "UploadPart"})
+LISTINGS = frozenset({"ListObjectsV2", "ListMultipartUploads", "ListParts"})
 
 # Source: Amazon S3 API Reference, "List of error codes". A HEAD has no body, so its code is the HTTP status.
 ABSENT = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
+# Two conditional writes of one object at once, mostly our own two: the first one's answer was lost, and it is under way
+# still. Asked again until it is known which of them came through. Source: Amazon S3 User Guide, "Conditional writes".
+UNDECIDED = "ConditionalRequestConflict"
+# Amazon has no quotas on bytes; these are of stores that speak S3.
+FULL = frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage", "507"})
 REFUSED = frozenset(
     {"AccountProblem", "InvalidAccessKeyId", "InvalidSecurity",
      "InvalidToken", "InvalidClientTokenId", "SignatureDoesNotMatch", "Unauthorized",
@@ -51,7 +58,15 @@ LATER = frozenset(
      "Throttling", "TooManyRequests", "429", "500", "502", "503", "504"}
 )  # fmt: skip
 ELSEWHERE = frozenset(
-    {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "301", "307"}
+    {
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+        "PermanentRedirect",
+        "TemporaryRedirect",
+        "301",
+        "302",
+        "307",
+    }
 )
 
 
@@ -128,6 +143,7 @@ class Patience:
 
     def __call__(self, *, response: Any, attempts: int, operation: Any, request_dict: Any, **_: Any) -> float | None:
         """Return the seconds after which the request is sent again; None: let botocore decide."""
+        _refuse_circle(response, operation)
         # Kept with the request, as botocore keeps its own count there.
         began = request_dict["context"].setdefault("rivet_began", time.monotonic())
         pause = self._pause(response, attempts)
@@ -140,14 +156,30 @@ class Patience:
             # A wrong endpoint is told at once; a store that was there is one that is started anew.
             return stores.pause_before_try(attempts) if self._has_answered else None
         answer, parsed = response
-        if parsed.get("Error", {}).get("Code") in LATER or answer.status_code in (429, 503):
+        if parsed.get("Error", {}).get("Code") in {*LATER, UNDECIDED} or answer.status_code in (429, 503):
             return stores.pause_before_try(attempts, told=answer.headers.get("retry-after"))
         self._has_answered = True
         return None
 
 
+def _refuse_circle(response: Any, operation: Any) -> None:
+    """End botocore's search for a bucket's region where a store redirects that question too, and names none.
+
+    It asks HeadBucket, which we never do, and would follow its redirects until Python's stack is full.
+
+    Raises:
+        botocore.exceptions.ClientError
+    """
+    from botocore.exceptions import ClientError  # driver
+
+    if operation.name == "HeadBucket" and response and response[0].status_code in (301, 302, 307):
+        raise ClientError(response[1], operation.name)
+
+
 def _pause_if_cut(response: Any, attempts: int, operation: Any) -> float | None:
     """Return the seconds after which an answer that was cut inside its head is asked for again; None: it is whole.
+
+    So is one that somebody else gives: a proxy's page for signing in has no ETag, and is no listing.
 
     Raises:
         botocore.exceptions.ConnectionClosedError: it was cut as often as it may be asked for.
@@ -157,8 +189,11 @@ def _pause_if_cut(response: Any, attempts: int, operation: Any) -> float | None:
     answer = response[0] if response else None
     if answer is None:
         return None
-    lacks_etag = answer.status_code in (200, 206) and operation.name in WITH_ETAG and "etag" not in answer.headers
-    if not lacks_etag and not is_cut(answer.status_code, answer.headers, answer.raw):
+    is_good = answer.status_code in (200, 206)
+    lacks_etag = is_good and operation.name in WITH_ETAG and "etag" not in answer.headers
+    # botocore passes elements over that it does not know: a page of HTML would be a listing of nothing.
+    is_no_listing = is_good and operation.name in LISTINGS and "IsTruncated" not in response[1]
+    if not lacks_etag and not is_no_listing and not is_cut(answer.status_code, answer.headers, answer.raw):
         return None
     if attempts >= TRIES:
         raise ConnectionClosedError(endpoint_url=str(answer.url))
@@ -226,7 +261,20 @@ def refusal(code: str, *, bucket: str, where: str) -> DestinationError:
     if code in LATER:
         return stores.asked_later(where, code)
     if code in ELSEWHERE:
-        return DestinationError(f"{where}: bucket {bucket} is in another region ({code}). Set `destination.region`.")
+        return DestinationError(
+            f"{where}: bucket {bucket} is in another region ({code}), or at another address. Set `destination.region`, "
+            f"or fix `destination.endpoint`."
+        )
+    if code in FULL:
+        return DestinationError(
+            f"{where}: the store has no room left, or a quota of bucket {bucket} is used up ({code}). Make room, or "
+            f"raise the quota, then run again."
+        )
+    if code == "NoSuchUpload":
+        return DestinationUnreachable(
+            f"{where}: its upload was removed while it was sent ({code}). Run again; if it stays, look for a lifecycle "
+            f"rule of bucket {bucket} that aborts uploads earlier than a run takes."
+        )
     if code in {"NotImplemented", "501"}:
         return DestinationError(
             f"{where}: the store does not know this request ({code}). Rivet needs multipart uploads and conditional "
@@ -237,8 +285,9 @@ def refusal(code: str, *, bucket: str, where: str) -> DestinationError:
 
 
 def error_code(error: Any) -> str:
-    """Read the code of a ClientError."""
-    return str(error.response.get("Error", {}).get("Code", "unknown"))
+    """Read the code of a ClientError; the HTTP status of an answer that names none, as a proxy's page does not."""
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", "unknown")
+    return str(error.response.get("Error", {}).get("Code") or status)
 
 
 def same_object(answer: Mapping[str, Any], *, etag: str, expected: str) -> bool:

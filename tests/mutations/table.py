@@ -902,6 +902,25 @@ CELLS = (
         (f"{REDEFINED}::test_type_is_remembered_as_it_was_at_the_position[mariadb]",),
     ),
     Fault(
+        "pages_of_proxies_are_empty_listings",
+        "rivet_resources/destinations/s3_client.py",
+        'operation.name in LISTINGS and "IsTruncated"',
+        'not operation.name and "IsTruncated"',
+        "readers behind a proxy that asks to sign in see an empty store",
+        ("tests/unit/destinations/test_cut_answers.py::test_page_of_somebody_else_is_no_empty_listing[s3]",),
+    ),
+    Fault(
+        "writes_of_our_own_that_contend_are_another_run_s",
+        "rivet_resources/destinations/s3_client.py",
+        "in {*LATER, UNDECIDED} or",
+        "in LATER or",
+        "parts are removed that a manifest of ours, still under way, is about to name",
+        (
+            "tests/unit/destinations/test_patience.py::"
+            "test_swap_that_another_write_of_ours_still_contends_with_is_asked_again",
+        ),
+    ),
+    Fault(
         "busy_stores_are_given_up_within_seconds",
         "rivet_resources/destinations/s3_client.py",
         "        if pause is not None:\n            return pause if time",

@@ -14,7 +14,7 @@ from rivet_resources.destinations import stores
 from rivet_resources.destinations.azure import Azure
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.s3 import S3
-from rivet_resources.errors import DestinationUnreachable
+from rivet_resources.errors import DestinationError, DestinationUnreachable, WindowTaken
 from tests.servers.postgres import AZURITE_ACCOUNT, AZURITE_KEY
 
 OFTEN = 7  # more than any client's own tries
@@ -29,6 +29,7 @@ BUSY = {
     "gcs": (b"{}", {}),
     "azure": (b"", {"x-ms-error-code": "ServerBusy"}),
 }
+STATUS: dict[str, int] = {}  # of what is no 404
 
 
 @contextmanager
@@ -40,20 +41,21 @@ def answering(kind: str, is_busy: Callable[[int], bool | None]) -> Iterator[tupl
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
             came.append(self.path)
             busy = is_busy(len(came))
             if busy is None:
                 self.close_connection = True
                 return
             content, head = (BUSY if busy else ABSENT)[kind]
-            self.send_response(503 if busy else 404)
+            self.send_response(503 if busy else STATUS.get(kind, 404))
             for name, value in {**head, "Content-Length": str(len(content)), "Retry-After": "0"}.items():
                 self.send_header(name, value)
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)
 
-        do_HEAD = do_GET
+        do_HEAD = do_PUT = do_GET
 
         def log_message(self, format: str, *args: object) -> None:
             """Report nothing."""
@@ -113,6 +115,29 @@ def test_s3_that_was_there_is_waited_for_when_its_lines_break(monkeypatch: pytes
         place.read("x.json")
 
     assert OFTEN + 2 == len(came)
+
+
+UNDECIDED = b"<Error><Code>ConditionalRequestConflict</Code></Error>"
+
+
+def test_swap_that_another_write_of_ours_still_contends_with_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first try's answer was lost; to give up there would remove parts that its manifest is about to name."""
+    monkeypatch.setitem(BUSY, "s3", (UNDECIDED, {}))
+    monkeypatch.setitem(ABSENT, "s3", (b"<Error><Code>PreconditionFailed</Code></Error>", {}))
+    with answering("s3", lambda number: number <= OFTEN) as (address, came), pytest.raises(WindowTaken):
+        root("s3", address, monkeypatch).swap("x.json", b"{}", expected=None)
+
+    assert OFTEN + 1 == len(came)
+
+
+def test_bucket_whose_region_is_redirected_in_circles_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client asked for its region until Python's stack was full, and took that for a line that broke."""
+    monkeypatch.setitem(ABSENT, "s3", (b"<Error><Code>PermanentRedirect</Code></Error>", {}))
+    monkeypatch.setitem(STATUS, "s3", 301)
+    with answering("s3", lambda _: False) as (address, came), pytest.raises(DestinationError, match="another region"):
+        root("s3", address, monkeypatch).read("x.json")
+
+    assert 2 == len(came)
 
 
 def test_pause_is_what_the_store_says_and_bounded() -> None:
