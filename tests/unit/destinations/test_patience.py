@@ -29,7 +29,7 @@ BUSY = {
     "gcs": (b"{}", {}),
     "azure": (b"", {"x-ms-error-code": "ServerBusy"}),
 }
-STATUS: dict[str, int] = {}  # of what is no 404
+STATUS: dict[str, int] = {}  # of what is no 404, or no 503
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def answering(kind: str, is_busy: Callable[[int], bool | None]) -> Iterator[tupl
                 self.close_connection = True
                 return
             content, head = (BUSY if busy else ABSENT)[kind]
-            self.send_response(503 if busy else STATUS.get(kind, 404))
+            self.send_response(STATUS.get(f"{kind}, busy", 503) if busy else STATUS.get(kind, 404))
             for name, value in {**head, "Content-Length": str(len(content)), "Retry-After": "0"}.items():
                 self.send_header(name, value)
             self.end_headers()
@@ -123,6 +123,7 @@ UNDECIDED = b"<Error><Code>ConditionalRequestConflict</Code></Error>"
 def test_swap_that_another_write_of_ours_still_contends_with_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first try's answer was lost; to give up there would remove parts that its manifest is about to name."""
     monkeypatch.setitem(BUSY, "s3", (UNDECIDED, {}))
+    monkeypatch.setitem(STATUS, "s3, busy", 409)
     monkeypatch.setitem(ABSENT, "s3", (b"<Error><Code>PreconditionFailed</Code></Error>", {}))
     with answering("s3", lambda number: number <= OFTEN) as (address, came), pytest.raises(WindowTaken):
         root("s3", address, monkeypatch).swap("x.json", b"{}", expected=None)
