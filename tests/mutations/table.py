@@ -886,6 +886,25 @@ CELLS = (
         ("tests/unit/engines/mysql/test_binlog_rows.py::test_length_of_a_text_has_one_byte_up_to_255",),
     ),
     Fault(
+        "numbers_of_connections_alone_prove_a_dead_one_s_statement",
+        "rivet_resources/engines/mysql/leftover.py",
+        ' and is_of(token, row[7] or ""):\n',
+        ":\n",
+        "somebody else's statement is ended, whose connection got the number of a dead process's",
+        (
+            "tests/engines/mysql/test_leftover.py::test_statement_that_is_not_proven_to_be_a_dead_ones_stays"
+            "[mariadb-number given to another statement]",
+        ),
+    ),
+    Fault(
+        "statements_are_ended_behind_poolers",
+        "rivet_resources/engines/mysql/leftover.py",
+        "!= [(str(number),)]:\n",
+        "== []:\n",
+        "a pooler's connection serves another client by then, whose statement is ended",
+        ("tests/engines/mysql/test_leftover.py::test_nothing_is_ended_behind_a_pooler",),
+    ),
+    Fault(
         "decimals_that_lose_digits_pass_for_wider_ones",
         "rivet_resources/engines/mysql/binlog/alter/redefine.py",
         "    return Effect.CHANGED if kept < places else",
