@@ -51,6 +51,7 @@ FORBIDDEN = frozenset(
 LATER = frozenset(
     {"ServerBusy", "OperationTimedOut", "InternalError", "ContainerBeingDeleted", "AccountBeingCreated", "Md5Mismatch"}
 )
+TOO_MANY = 429
 NEVER = frozenset({501, 505})  # the store does not know that request
 TAKEN = frozenset({"ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet", *ABSENT})
 RIGHTS = "the role Storage Blob Data Contributor, or a SAS with read, add, create, write, delete and list (racwdl),"
@@ -223,6 +224,21 @@ def _retries() -> Any:
         def get_backoff_time(self, settings: Any) -> float:
             return float(settings["rivet_pause"])
 
+        def send(self, request: Any) -> Any:
+            # The client takes Too Many Requests for an answer like any other below 500.
+            began, tries, body = time.monotonic(), 0, request.http_request.body
+            place = body.tell() if hasattr(body, "seek") else None
+            while True:
+                response, tries = super().send(request), tries + 1
+                answer = response.http_response
+                pause = stores.pause_before_try(tries, told=answer.headers.get("Retry-After"))
+                is_late = time.monotonic() + pause >= began + stores.PATIENCE_SECONDS
+                if answer.status_code != TOO_MANY or is_late:
+                    return response
+                if place is not None:
+                    body.seek(place)
+                time.sleep(pause)
+
     each = {"retry_connect": TRIES - 1, "retry_read": TRIES - 1, "retry_status": TRIES - 1}
     return Retries(retry_total=TRIES - 1, **each)
 
@@ -316,6 +332,8 @@ def refusal(code: str, status: int | None, *, location: AzureLocation, where: st
             f"{where}: the store refused the credentials ({code}). Check the key, the SAS and its end, or who signed "
             f"in, and this machine's clock; they need {RIGHTS} on container {container} of account {account}."
         )
-    if code in LATER or status in (408, 429) or (status or 0) >= 500:
+    if status in (408, TOO_MANY) or (status or 0) >= 500:
         return stores.asked_later(where, code)
+    if code in LATER:  # not asked again: it takes minutes, or the bytes were damaged on their way
+        return DestinationUnreachable(f"{where}: the store asks to come back later ({code}). Run again.")
     return DestinationError(f"{where}: the store refused ({code}). Check `destination`.")

@@ -96,6 +96,16 @@ def test_store_that_asks_to_come_back_later_is_asked_until_it_serves(
 
 
 @pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
+def test_store_that_is_asked_too_much_is_asked_until_it_serves(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HTTP 429, which Azure's client does not ask again."""
+    monkeypatch.setitem(STATUS, f"{kind}, busy", 429)
+    with answering(kind, lambda number: number <= OFTEN) as (address, came):
+        found = root(kind, address, monkeypatch).read("x.json")
+
+    assert (None, OFTEN + 1) == (found, len(came))
+
+
+@pytest.mark.parametrize("kind", ["s3", "gcs", "azure"])
 def test_store_that_never_serves_is_given_up_by_name(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says what the store says, for how long, and what may be done."""
     monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.2)
