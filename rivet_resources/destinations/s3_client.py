@@ -214,6 +214,10 @@ def translate_errors(location: S3Location, *, uri: str, action: str) -> Iterator
     try:
         yield connect(location)
     except exceptions.ClientError as error:
+        if error_code(error) in EXPIRED:
+            # What the default chain had found is kept by the client: whoever lives on, as a code server does, must find
+            # what was written to ~/.aws since.
+            _client.cache_clear()
         raise refusal(error_code(error), bucket=location.bucket, where=where) from error
     # Before BotoCoreError, which is their base as well.
     except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
