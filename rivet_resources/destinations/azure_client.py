@@ -27,6 +27,7 @@ from rivet_resources.errors import (
     DestinationUnreachable,
 )
 from rivet_resources.extras import AZURE
+from rivet_resources.fan_out import given_up
 from rivet_resources.secrets import resolve_store_key
 from rivet_resources.tls_faults import tls_fault
 
@@ -217,12 +218,12 @@ def _retries() -> Any:
             # bytes differ from their MD5 is an answer too, and no reason for patience.
             if response is not None and response.status_code >= 400:
                 settings["total"], settings["status"] = TRIES, TRIES
-                if time.monotonic() + pause >= began + stores.PATIENCE_SECONDS:
+                if given_up.is_set() or time.monotonic() + pause >= began + stores.PATIENCE_SECONDS:
                     return False
             return bool(super().increment(settings, request, response=response, error=error))
 
-        def get_backoff_time(self, settings: Any) -> float:
-            return float(settings["rivet_pause"])
+        def sleep(self, settings: Any, transport: Any) -> None:
+            given_up.wait(settings["rivet_pause"])
 
         def send(self, request: Any) -> Any:
             # The client takes Too Many Requests for an answer like any other below 500.
@@ -237,7 +238,8 @@ def _retries() -> Any:
                     return response
                 if place is not None:
                     body.seek(place)
-                time.sleep(pause)
+                if given_up.wait(pause):
+                    return response
 
     each = {"retry_connect": TRIES - 1, "retry_read": TRIES - 1, "retry_status": TRIES - 1}
     return Retries(retry_total=TRIES - 1, **each)

@@ -22,6 +22,7 @@ from rivet_resources.errors import (
     DestinationPermission,
 )
 from rivet_resources.extras import GCS
+from rivet_resources.fan_out import given_up
 from rivet_resources.tls_faults import tls_fault
 
 REQUEST_SECONDS = 60
@@ -49,7 +50,7 @@ def control() -> dict[str, Any]:
 
     def may_pass(error: Exception) -> bool:
         # A refused certificate stays refused.
-        if not usual(error) or tls_fault(error) is not None:
+        if given_up.is_set() or not usual(error) or tls_fault(error) is not None:
             return False
         # A store that answers is there, and asks to come back later; a line that breaks may lead nowhere.
         return bool(status_of(error)) or time.monotonic() < began + RETRY_SECONDS

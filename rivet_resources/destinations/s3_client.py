@@ -22,6 +22,7 @@ from rivet_resources.errors import (
     DestinationUnreachable,
 )
 from rivet_resources.extras import S3
+from rivet_resources.fan_out import given_up
 from rivet_resources.secrets import resolve_store_key
 
 CONNECT_SECONDS = 5
@@ -142,13 +143,17 @@ class Patience:
         self._has_answered = False
 
     def __call__(self, *, response: Any, attempts: int, operation: Any, request_dict: Any, **_: Any) -> float | None:
-        """Return the seconds after which the request is sent again; None: let botocore decide."""
+        """Return the seconds after which the request is sent again; False: never, None: let botocore decide."""
         _refuse_circle(response, operation)
         # Kept with the request, as botocore keeps its own count there.
         began = request_dict["context"].setdefault("rivet_began", time.monotonic())
         pause = self._pause(response, attempts)
         if pause is not None:
-            return pause if time.monotonic() + pause < began + stores.PATIENCE_SECONDS else None
+            is_late = time.monotonic() + pause >= began + stores.PATIENCE_SECONDS
+            # Waited here: botocore would sleep on where a signal has ended the run.
+            if is_late:
+                return None
+            return False if given_up.wait(pause) else 0.0
         return _pause_if_cut(response, attempts, operation)
 
     def _pause(self, response: Any, attempts: int) -> float | None:

@@ -942,8 +942,8 @@ CELLS = (
     Fault(
         "busy_stores_are_given_up_within_seconds",
         "rivet_resources/destinations/s3_client.py",
-        "        if pause is not None:\n            return pause if time",
-        "        if pause is not None and attempts < TRIES:\n            return pause if time",
+        "        if pause is not None:\n            is_late",
+        "        if pause is not None and attempts < TRIES:\n            is_late",
         "a run of hours ends at its last step, by some seconds of SlowDown",
         (
             "tests/unit/destinations/test_patience.py::test_store_that_asks_to_come_back_later_is_asked_until_it_serves[s3]",

@@ -16,6 +16,7 @@ from rivet_resources.destinations.azure import Azure
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.errors import DestinationAuth, DestinationError, DestinationUnreachable, WindowTaken
+from rivet_resources.fan_out import given_up, in_threads
 from tests.servers.postgres import AZURITE_ACCOUNT, AZURITE_KEY
 
 OFTEN = 7  # more than any client's own tries
@@ -172,6 +173,30 @@ def test_credentials_that_expired_are_read_anew_by_the_next_request(
                 place.read("x.json")
 
     assert ["old", "new"] == found
+
+
+class Signal(BaseException):
+    """What a signal raises."""
+
+
+def test_signal_does_not_wait_for_threads_that_wait_for_a_busy_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publish that is told to end must not be killed for the two minutes that its other parts would be tried."""
+    with answering("s3", lambda _: True) as (address, came):
+        place = root("s3", address, monkeypatch)
+        monkeypatch.setattr(stores, "pause_before_try", lambda tries, told=None: 100.0)
+
+        def ask(name: str) -> None:
+            if name == "signal":
+                while not came:
+                    pass
+                raise Signal
+            place.read(name)
+
+        with pytest.raises(Signal):
+            in_threads(ask, ["signal", "x.json"], most=2)
+
+    assert not given_up.is_set()
+    assert 1 == len(came)
 
 
 def test_pause_is_what_the_store_says_and_bounded() -> None:
