@@ -63,6 +63,10 @@ def side_by_side(
     return answers
 
 
+# Set while a fan-out is left by a signal: whoever waits in one of its threads before asking again stops waiting.
+given_up = threading.Event()
+
+
 def in_threads(call: Callable[[T], U], items: Iterable[T], *, most: int) -> list[U]:
     """Call with each item, at most so many at a time, and return the answers in order; one alone needs no thread.
 
@@ -73,8 +77,17 @@ def in_threads(call: Callable[[T], U], items: Iterable[T], *, most: int) -> list
     if len(each) <= 1 or most == 1:
         return [call(item) for item in each]
     # For what ends by itself, as requests with timeouts do.
-    with ThreadPoolExecutor(min(most, len(each))) as pool:
-        return list(pool.map(call, each))
+    try:
+        with ThreadPoolExecutor(min(most, len(each))) as pool:
+            try:
+                return list(pool.map(call, each))
+            except BaseException as error:
+                # A signal: leaving the pool waits for calls that may be waiting for a busy store themselves.
+                if not isinstance(error, Exception):
+                    given_up.set()
+                raise
+    finally:
+        given_up.clear()
 
 
 def into_lanes(items: Sequence[T], *, most: int, each: int) -> list[list[T]]:

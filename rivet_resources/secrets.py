@@ -162,3 +162,17 @@ def resolve_secret(literal: SecretStr | None, *, env: str | None, file: Path | N
                 f"File {file} (from `{key}_file`) cannot be read: {error}. Write the value into it, or use `{key}_env`."
             ) from None
     return None
+
+
+def resolve_store_key(env: str | None, *, key: str) -> str | None:
+    """Resolve what signs requests to an object store, without blanks around it; a password may be empty, this not.
+
+    Raises:
+        ConfigError: the variable is not set, or holds nothing: a store would say that the signature is wrong.
+        SecretUnreadable, SecretStoreUnreachable, ExtraMissing: what `secrets:` says of the variable cannot be read.
+    """
+    found = resolve_secret(None, env=env, key=key)
+    # A line end comes with a file that was read into a variable.
+    if found is not None and not found.strip():
+        raise ConfigError(f"Environment variable {env} (from `{key}_env`) is empty. Export its value, then run again.")
+    return found if found is None else found.strip()

@@ -45,7 +45,7 @@ from rivet_resources.contracts.messages import Topic
 from rivet_resources.contracts.relation import Relation
 from rivet_resources.contracts.rows.boundary import Boundary
 from rivet_resources.contracts.settings import pace
-from rivet_resources.errors import DriftRefused, GateRefused
+from rivet_resources.errors import DriftRefused, GateRefused, RivetError
 from rivet_resources.shape.shape import planned
 from rivet_resources.state.cursors import Cursor
 from rivet_resources.state.runs import RunRecord
@@ -196,7 +196,7 @@ def attempt(site: Site, window: Window | None = None) -> Iterator[Attempt]:
             # What may be used again stays: after a failed publish the next run takes these chunks over and reads
             # nothing. Not so what a rule refused: the rows themselves are wrong, and have to be read again.
             if made.is_refused or not made.staged.extract.resumable:
-                forget_staged(site, made.staged)
+                forget_after_failure(site, made.staged)
             raise
         if made.is_skipped:
             seen["status"] = "skipped"
@@ -293,9 +293,18 @@ def remember(site: Site, extract: Extract) -> None:
 
 def forget_staged(site: Site, staged: Staged) -> None:
     """Remove what was staged, and the progress that would bring it back: rows of a refused window are read again."""
-    discard(staged, root=site.root)
+    # First: where the store refuses to remove them, a later run must not take them all the same.
     if staged.extract.resumable:
         site.state.forget_chunks(staged.extract.export, staged.extract.window.key)
+    discard(staged, root=site.root)
+
+
+def forget_after_failure(site: Site, staged: Staged) -> None:
+    """Do the same behind a failure, which a fault here must not hide; the next run's sweep finds what stays."""
+    try:
+        forget_staged(site, staged)
+    except RivetError as error:
+        site.tell(f"What {staged.extract.run_id} staged could not be removed now; the next run does. {error}")
 
 
 def _stage(
@@ -402,7 +411,7 @@ def _registered(schemas: SchemaGate, proposal: SchemaProposal, staged: Staged, s
         found = schemas.register(proposal)
     except BaseException:
         if not staged.extract.resumable:
-            forget_staged(site, staged)
+            forget_after_failure(site, staged)
         raise
     journal.add("SchemaRegistered", {"subject": found.subject, "version": found.version, "id": found.id})
     return replace(staged, extract=replace(staged.extract, registered=found))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from rivet_assets.run.attempt import Attempt, Site, figures, forget_staged, new_run_id, record_run
+from rivet_assets.run.attempt import Attempt, Site, figures, forget_after_failure, new_run_id, record_run
 from rivet_assets.run.drift import Drift
 from rivet_assets.run.judge.quality import Verdict, audit, rules_of, special_values
 from rivet_assets.run.masked_keys import is_by_tag, refuse_merging
@@ -58,7 +58,7 @@ def next_version(site: Site, table: str, kind: Kind, *, anew: bool = False) -> I
         try:
             yield made
         except BaseException:
-            forget_staged(own, made.staged)
+            forget_after_failure(own, made.staged)
             raise
 
 

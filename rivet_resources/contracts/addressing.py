@@ -63,7 +63,20 @@ def check_template(text: str) -> str:
     return text
 
 
+def check_prefix(text: str) -> str:
+    """Accept a prefix of keys in a bucket as configured.
+
+    Raises:
+        ValueError: as `check_template`, or a `.` component: keys are no paths, but some stores and clients take them
+            for one, and list the objects elsewhere than they were asked to put them.
+    """
+    if "." in text.split("/"):
+        raise ValueError(f"{text!r} has a '.' component, which keys of a bucket must not have; leave it out")
+    return check_template(text)
+
+
 Template = Annotated[str, AfterValidator(check_template)]
+PrefixTemplate = Annotated[str, AfterValidator(check_prefix)]
 
 
 def with_date(template: str, day: date) -> str:

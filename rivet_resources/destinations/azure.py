@@ -28,7 +28,7 @@ from pydantic import Field, model_validator
 
 from rivet_resources.contracts.addressing import (
     STAGED,
-    Template,
+    PrefixTemplate,
     check_endpoint,
     date_of,
     export_prefix,
@@ -74,7 +74,7 @@ class Azure(Settings):
     schemes: ClassVar[tuple[str, ...]] = ("abfss", "abfs", "az", "azure")
     account: Account = Field(description="storage account, by its name alone")
     container: Container = Field(description="never created by Rivet")
-    prefix: Template = Field("", description="below the container; {date}, {export}, {table}")
+    prefix: PrefixTemplate = Field("", description="below the container; {date}, {export}, {table}")
     endpoint: str | None = Field(None, description="of another cloud, a private endpoint or Azurite, with its account")
     connection_string_env: str | None = Field(None, description="variable with the account's connection string")
     account_key_env: str | None = Field(None, description="variable with a key of the account")

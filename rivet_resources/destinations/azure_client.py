@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import functools
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from rivet_resources.contracts.addressing import check_endpoint
+from rivet_resources.destinations import stores
 from rivet_resources.destinations.stores import refuse_cut, silent
 from rivet_resources.errors import (
     BucketMissing,
@@ -24,7 +27,8 @@ from rivet_resources.errors import (
     DestinationUnreachable,
 )
 from rivet_resources.extras import AZURE
-from rivet_resources.secrets import resolve_secret
+from rivet_resources.fan_out import given_up
+from rivet_resources.secrets import resolve_store_key
 from rivet_resources.tls_faults import tls_fault
 
 CONNECT_SECONDS = 5
@@ -48,6 +52,7 @@ FORBIDDEN = frozenset(
 LATER = frozenset(
     {"ServerBusy", "OperationTimedOut", "InternalError", "ContainerBeingDeleted", "AccountBeingCreated", "Md5Mismatch"}
 )
+TOO_MANY = 429
 NEVER = frozenset({501, 505})  # the store does not know that request
 TAKEN = frozenset({"ConditionNotMet", "BlobAlreadyExists", "TargetConditionNotMet", *ABSENT})
 RIGHTS = "the role Storage Blob Data Contributor, or a SAS with read, add, create, write, delete and list (racwdl),"
@@ -91,11 +96,12 @@ def connect(location: AzureLocation) -> Any:
     """Return this process's client for a location; secrets are read from the environment each time.
 
     Raises:
-        ConfigError: a named variable is not set, or its connection string leads over plain http to another machine.
+        ConfigError: a named variable is not set, or empty; its connection string leads over plain http to another
+            machine.
         DestinationAuth: the connection string or the key is none, or is of another account.
     """
     connection, key, sas = (
-        resolve_secret(None, env=variable, key=key)
+        resolve_store_key(variable, key=key)
         for variable, key in (
             (location.connection_string_env, "connection_string"),
             (location.account_key_env, "account_key"),
@@ -194,7 +200,10 @@ def _named(location: AzureLocation) -> str:
 
 
 def _retries() -> Any:
-    """Return the client's own way of trying again: 2, 4 and 8 seconds apart; a refused certificate stays refused."""
+    """Return the client's own way of trying again, longer where the store asks for it.
+
+    A refused certificate stays refused.
+    """
     from azure.storage.blob import ExponentialRetry  # driver
 
     class Retries(ExponentialRetry):  # type: ignore[misc]
@@ -202,10 +211,38 @@ def _retries() -> Any:
             # The same certificate is there at the next try, and each try waits longer.
             if error is not None and tls_fault(error) is not None:
                 return False
+            began = settings.setdefault("rivet_began", time.monotonic())
+            told = response.headers.get("Retry-After") if response is not None else None
+            pause = settings["rivet_pause"] = stores.pause_before_try(settings["count"] + 1, told=told)
+            # Lines that break have their few tries; an answer of a store that is there has time instead. A body whose
+            # bytes differ from their MD5 is an answer too, and no reason for patience.
+            if response is not None and response.status_code >= 400:
+                settings["total"], settings["status"] = TRIES, TRIES
+                if given_up.is_set() or time.monotonic() + pause >= began + stores.PATIENCE_SECONDS:
+                    return False
             return bool(super().increment(settings, request, response=response, error=error))
 
+        def sleep(self, settings: Any, transport: Any) -> None:
+            given_up.wait(settings["rivet_pause"])
+
+        def send(self, request: Any) -> Any:
+            # The client takes Too Many Requests for an answer like any other below 500.
+            began, tries, body = time.monotonic(), 0, request.http_request.body
+            place = body.tell() if hasattr(body, "seek") else None
+            while True:
+                response, tries = super().send(request), tries + 1
+                answer = response.http_response
+                pause = stores.pause_before_try(tries, told=answer.headers.get("Retry-After"))
+                is_late = time.monotonic() + pause >= began + stores.PATIENCE_SECONDS
+                if answer.status_code != TOO_MANY or is_late:
+                    return response
+                if place is not None:
+                    body.seek(place)
+                if given_up.wait(pause):
+                    return response
+
     each = {"retry_connect": TRIES - 1, "retry_read": TRIES - 1, "retry_status": TRIES - 1}
-    return Retries(initial_backoff=0, increment_base=2, random_jitter_range=1, retry_total=TRIES - 1, **each)
+    return Retries(retry_total=TRIES - 1, **each)
 
 
 @contextmanager
@@ -223,14 +260,26 @@ def translate_errors(location: AzureLocation, *, uri: str, action: str) -> Itera
         if error.response is None:  # of signing in: nothing was sent to the store
             raise DestinationAuth(f"{where}: no usable credentials ({type(error).__name__}). {SIGN_IN}") from error
         raise refusal(error_code(error), error.status_code, location=location, where=where) from error
-    except (api.ServiceRequestError, api.ServiceResponseError, api.DecodeError, ConnectionError) as error:
-        raise silent(
-            error, where=where, store=location.url, tls_advice=TLS,
-            look_at="`destination.account`, `destination.endpoint`",
-        ) from error  # fmt: skip
+    except (api.ServiceRequestError, api.ServiceResponseError, *_garbled(api), ConnectionError) as error:
+        raise silent(error, where=where, tls_advice=TLS, **_asked(location)) from error
     except api.AzureError as error:
         # Such as an answer whose MD5 is not that of its bytes.
         raise DestinationUnreachable(f"{where}: the request failed ({type(error).__name__}). Run again.") from error
+
+
+def _garbled(api: Any) -> tuple[type[Exception], ...]:
+    """Return what an answer that is not the store's own ends in, such as a proxy's page for signing in."""
+    return api.DecodeError, api.DeserializationError
+
+
+def _asked(location: AzureLocation) -> dict[str, str]:
+    """Return which store requests went to, and what may be wrong about it."""
+    if location.connection_string_env is None:
+        return {"store": location.url, "look_at": "`destination.account`, `destination.endpoint`"}
+    # It names the host, whatever the configuration says beside it.
+    address = urlsplit(connect(location).url)
+    host = f"{address.scheme}://{address.hostname}{f':{address.port}' if address.port else ''}"
+    return {"store": host, "look_at": f"the endpoint in {_named(location)}"}
 
 
 def source_of(blob: Any) -> tuple[str, str | None]:
@@ -285,6 +334,8 @@ def refusal(code: str, status: int | None, *, location: AzureLocation, where: st
             f"{where}: the store refused the credentials ({code}). Check the key, the SAS and its end, or who signed "
             f"in, and this machine's clock; they need {RIGHTS} on container {container} of account {account}."
         )
-    if code in LATER or status in (408, 429) or (status or 0) >= 500:
+    if status in (408, TOO_MANY) or (status or 0) >= 500:
+        return stores.asked_later(where, code)
+    if code in LATER:  # not asked again: it takes minutes, or the bytes were damaged on their way
         return DestinationUnreachable(f"{where}: the store asks to come back later ({code}). Run again.")
     return DestinationError(f"{where}: the store refused ({code}). Check `destination`.")

@@ -24,7 +24,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from rivet_resources.contracts.addressing import (
     STAGED,
-    Template,
+    PrefixTemplate,
     bucket_of,
     check_endpoint,
     date_of,
@@ -68,7 +68,7 @@ class Gcs(Settings):
     extra: ClassVar[Extra | None] = GCS
     schemes: ClassVar[tuple[str, ...]] = ("gs", "gcs")
     bucket: str = Field(min_length=1, description="never created by Rivet")
-    prefix: Template = Field("", description="below the bucket; {date}, {export}, {table}")
+    prefix: PrefixTemplate = Field("", description="below the bucket; {date}, {export}, {table}")
     credentials_file: Path | None = Field(None, description="service account JSON; must exist")
     endpoint: str | None = Field(None, description="of an emulator or a private endpoint")
     allow_anonymous: bool = Field(False, description="unsigned requests: emulators and public endpoints")

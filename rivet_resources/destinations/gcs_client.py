@@ -6,25 +6,27 @@ Belongs here: credentials, the client, the table of errors. Not here: what is wr
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rivet_resources.destinations import stores
 from rivet_resources.destinations.stores import refuse_cut, silent
 from rivet_resources.errors import (
     BucketMissing,
     DestinationAuth,
     DestinationError,
     DestinationPermission,
-    DestinationUnreachable,
 )
 from rivet_resources.extras import GCS
+from rivet_resources.fan_out import given_up
 from rivet_resources.tls_faults import tls_fault
 
 REQUEST_SECONDS = 60
-RETRY_SECONDS = 15  # of the client's own retries; Spark and Dagster retry above it
+RETRY_SECONDS = 15  # of the client's own retries of a line that broke; Spark and Dagster retry above it
 
 TLS = "Fix the endpoint's certificate, or name its authority by the variable REQUESTS_CA_BUNDLE (a PEM file)."
 
@@ -44,14 +46,18 @@ def control() -> dict[str, Any]:
     from google.cloud.storage.retry import DEFAULT_RETRY  # driver
 
     usual = DEFAULT_RETRY._predicate
+    began = time.monotonic()
 
     def may_pass(error: Exception) -> bool:
         # A refused certificate stays refused.
-        return bool(usual(error)) and tls_fault(error) is None
+        if given_up.is_set() or not usual(error) or tls_fault(error) is not None:
+            return False
+        # A store that answers is there, and asks to come back later; a line that breaks may lead nowhere.
+        return bool(status_of(error)) or time.monotonic() < began + RETRY_SECONDS
 
-    # The client's own deadline is two minutes, for each of the requests of a step that is itself tried again. To repeat
-    # is safe: our writes are conditional, or put the same bytes under the same name.
-    return {"timeout": REQUEST_SECONDS, "retry": DEFAULT_RETRY.with_timeout(RETRY_SECONDS).with_predicate(may_pass)}
+    # To repeat is safe: our writes are conditional, or put the same bytes under the same name.
+    retry = DEFAULT_RETRY.with_timeout(stores.PATIENCE_SECONDS).with_delay(maximum=stores.LONGEST_PAUSE_SECONDS)
+    return {"timeout": REQUEST_SECONDS, "retry": retry.with_predicate(may_pass)}
 
 
 def api_exceptions() -> Any:
@@ -120,6 +126,9 @@ def translate_errors(location: GcsLocation, *, uri: str, action: str) -> Iterato
         raise refusal(status_of(error), bucket=location.bucket, where=where) from error
     # Before GoogleAuthError, which is the base of TransportError: a sign-in server that is away is no wrong key.
     except (api.RetryError, auth.TransportError, requests.RequestException, ConnectionError) as error:
+        # Given up after many answers: the last one stands behind it.
+        if status := status_of(getattr(error, "cause", None)):
+            raise refusal(status, bucket=location.bucket, where=where) from error
         store = location.endpoint or "Google Cloud Storage"
         raise silent(error, where=where, store=store, tls_advice=TLS, look_at="`destination.endpoint`") from error
     except auth.GoogleAuthError as error:
@@ -158,5 +167,5 @@ def refusal(status: int, *, bucket: str, where: str) -> DestinationError:
             f"`destination.credentials_file`."
         )
     if status in (408, 429) or status >= 500:
-        return DestinationUnreachable(f"{where}: the store asks to come back later (HTTP {status}). Run again.")
+        return stores.asked_later(where, f"HTTP {status}")
     return DestinationError(f"{where}: the store refused (HTTP {status}). Check `destination`.")

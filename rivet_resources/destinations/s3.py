@@ -27,7 +27,7 @@ from pydantic import Field, model_validator
 
 from rivet_resources.contracts.addressing import (
     STAGED,
-    Template,
+    PrefixTemplate,
     bucket_of,
     check_endpoint,
     check_place,
@@ -86,7 +86,7 @@ class S3(Settings):
     extra: ClassVar[Extra | None] = S3_EXTRA
     schemes: ClassVar[tuple[str, ...]] = ("s3",)
     bucket: str = Field(min_length=1, description="never created by Rivet")
-    prefix: Template = Field("", description="below the bucket; {date}, {export}, {table}")
+    prefix: PrefixTemplate = Field("", description="below the bucket; {date}, {export}, {table}")
     region: str | None = Field(None, description="of the bucket")
     endpoint: str | None = Field(None, description="of an S3-compatible store: MinIO, R2, Wasabi, B2")
     access_key_env: str | None = Field(None, description="variable with the key id; only with secret_key_env")

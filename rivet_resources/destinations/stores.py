@@ -6,6 +6,7 @@ means what (`*_client.py`), how its objects are written (s3.py, gcs.py, local.py
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,31 @@ from rivet_resources.contracts.addressing import PROBE
 from rivet_resources.contracts.destination import Root
 from rivet_resources.errors import DestinationError, DestinationTls, DestinationUnreachable, WindowTaken
 from rivet_resources.tls_faults import tls_fault
+
+# A store that asks to come back later, and one that has answered this process and is away, is asked for so long: what a
+# run has read for hours is not given up for a storm of SlowDown, which Amazon's own take minutes to scale out of.
+PATIENCE_SECONDS = 120.0
+LONGEST_PAUSE_SECONDS, LONGEST_TOLD_SECONDS = 20.0, 60.0
+
+
+def pause_before_try(tries: int, *, told: str | None = None) -> float:
+    """Return the seconds to wait before a request is sent again, which was sent `tries` times.
+
+    Args:
+        told: the answer's `Retry-After`; a date, which stores do not send, is passed over.
+    """
+    if told is not None and told.strip().isdecimal():
+        return min(LONGEST_TOLD_SECONDS, float(told))
+    # Not the same for all: whoever was sent away at one moment should not come back at one moment.
+    return min(LONGEST_PAUSE_SECONDS, 2.0 ** min(tries - 1, 9)) * random.uniform(0.5, 1.0)
+
+
+def asked_later(where: str, code: str) -> DestinationUnreachable:
+    """Return the fault of a store that asked to come back later for as long as it was asked."""
+    return DestinationUnreachable(
+        f"{where}: the store asks to come back later ({code}), and did so for {PATIENCE_SECONDS:.0f} s. Run again; if "
+        f"it stays, run less at once (`parallel`, `--pool`), or ask the store's owner about its limits."
+    )
 
 
 def window_taken(uri: str, path: str) -> WindowTaken:

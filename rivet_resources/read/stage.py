@@ -32,7 +32,7 @@ from rivet_resources.commit.manifest import window_manifest
 from rivet_resources.commit.rerun import refuse_rerun
 from rivet_resources.contracts.extract import Extract, Staged
 from rivet_resources.contracts.messages import Topic
-from rivet_resources.contracts.parts import ChunkResult, Measures
+from rivet_resources.contracts.parts import ChunkResult, Measures, Part
 from rivet_resources.contracts.read_limits import MonthRead
 from rivet_resources.contracts.relation import Chunk
 from rivet_resources.contracts.settings import Pace
@@ -166,7 +166,7 @@ class Exporter:
         except BaseException:
             # A resumable window keeps its finished chunks staged, for the next run publishes them without reading.
             if not extract.resumable:
-                root.discard(part for result in results for part in result.files)
+                _discard(root, [part for result in results for part in result.files])
             raise
         # Only what this run read is its harm to the source; rows of kept chunks belong to the window and not to the
         # cost.
@@ -322,6 +322,12 @@ def with_one_clock(extract: Extract, kept: dict[str, ChunkResult]) -> tuple[Extr
 def _asks_source(extract: Extract, positions: Sequence[int]) -> bool:
     """Return whether one of these chunks may have a row."""
     return any(not extract.chunks[position].is_empty for position in positions)
+
+
+def _discard(root: Root, parts: Sequence[Part]) -> None:
+    """Remove what was staged behind a failure, which a fault here must not hide; a sweep finds the rest."""
+    with contextlib.suppress(RivetError):
+        root.discard(parts)
 
 
 def groups(positions: Sequence[int], at_most: int) -> list[list[int]]:

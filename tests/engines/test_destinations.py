@@ -527,6 +527,29 @@ def test_unreachable_azure_is_named_and_may_be_tried_again(monkeypatch: pytest.M
     assert caught.value.retry
 
 
+def test_host_that_a_connection_string_names_is_the_one_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked, and not the account of the configuration; nothing of the string's secrets is shown."""
+    monkeypatch.setattr("rivet_resources.destinations.azure_client.TRIES", 1)
+    text = f"AccountName={AZURITE_ACCOUNT};AccountKey={AZURITE_KEY};BlobEndpoint={NOWHERE}/{AZURITE_ACCOUNT}"
+    monkeypatch.setenv("STRING", f"DefaultEndpointsProtocol=http;{text}")
+    place = Azure(account=AZURITE_ACCOUNT, container="lake", connection_string_env="STRING", prefix=uuid.uuid4().hex)
+
+    with pytest.raises(DestinationUnreachable) as caught:
+        place.root("o").put("x", b"1")
+
+    assert f"{NOWHERE} did not answer" in str(caught.value)
+    assert "Check the endpoint in Environment variable STRING" in str(caught.value)
+    assert AZURITE_KEY[:8] not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [S3, Gcs])
+@pytest.mark.parametrize("prefix", [".", "./lake", "a/./b", "a/."])
+def test_prefix_with_a_dot_for_a_folder_is_refused(kind: Any, prefix: str) -> None:
+    """Keys are no paths; stores on file systems list such an object elsewhere than they were asked to put it."""
+    with pytest.raises(ValidationError, match=r"has a '\.' component"):
+        kind(bucket="lake", prefix=prefix)
+
+
 WRONG = base64.b64encode(b"very-secret").decode()
 SECRETS = {
     "other key": ({"account_key_env": "SECRET"}, WRONG, "AuthenticationFailed|AuthorizationFailure"),

@@ -19,7 +19,7 @@ from rivet_resources.conformance.lines import Proxy, proxied
 from rivet_resources.contracts.relation import Chunk, Relation
 from rivet_resources.contracts.settings import Pace, Tuning, pace
 from rivet_resources.contracts.source import Session, Source, TypeRules
-from rivet_resources.destinations import azure_client, gcs_client, s3_client
+from rivet_resources.destinations import azure_client, gcs_client, s3_client, stores
 from rivet_resources.destinations.azure import Azure
 from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.s3 import S3
@@ -352,6 +352,7 @@ def test_silent_state_store_is_unavailable(fresh_database: str, monkeypatch: pyt
 @pytest.fixture(params=["s3", "gcs", "azure"])
 def silent_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Proxy, Any]]:
     """A place in an object store behind a proxy."""
+    monkeypatch.setattr(stores, "PATIENCE_SECONDS", 2.0)
     if request.param == "s3":
         monkeypatch.setattr(s3_client, "READ_SECONDS", 1)
         with servers.moto_s3() as store, proxied(store.endpoint) as (proxy, url):

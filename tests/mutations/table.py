@@ -32,6 +32,7 @@ class Fault:
 AT_ANY_EFFECT = "tests/faults/test_commit_deaths.py::test_rerun_after_a_death_at_any_effect_shows_every_row_once"
 BEHIND = "tests/unit/drain/test_publish_behind.py"
 FAILED_GATE = "tests/engines/test_modes.py::test_failed_gate_publishes_nothing"
+REDEFINED = "tests/engines/mysql/test_redefined.py"
 EVERY_CELL_OF_THE_LOG = "tests/engines/mysql/test_log_types.py::test_every_cell_of_the_log_is_the_batch_reads"
 
 # --- committing ----------------------------------------------------------------------------------
@@ -466,7 +467,7 @@ RUNNING = (
     Fault(
         "failed_stage_leaves_its_parts",
         "rivet_resources/read/stage.py",
-        "                root.discard(part for result in results for part in result.files)\n",
+        "                _discard(root, [part for result in results for part in result.files])\n",
         "                pass\n",
         "every failed run leaves gigabytes of invisible files",
         ("tests/spark/test_stage.py::test_permanent_fault_comes_back_as_itself_and_nothing_stays",),
@@ -561,8 +562,8 @@ ROWS = (
     Fault(
         "listing_that_is_cut_is_an_empty_one",
         "rivet_resources/destinations/s3_client.py",
-        '    client.meta.events.register("needs-retry.s3", ask_again_if_cut)\n',
-        "",
+        "        return _pause_if_cut(response, attempts, operation)\n",
+        "        return None\n",
         "a line that ends inside the head of a listing shows an empty store, and what is published is passed over",
         ("tests/unit/destinations/test_cut_answers.py::test_listing_that_is_cut_is_not_an_empty_one[s3]",),
     ),
@@ -883,6 +884,70 @@ CELLS = (
         "        return 2 if field.length > 256 else 1\n",
         "every change of a table with a varchar(64) in utf8mb4 is misread",
         ("tests/unit/engines/mysql/test_binlog_rows.py::test_length_of_a_text_has_one_byte_up_to_255",),
+    ),
+    Fault(
+        "numbers_of_connections_alone_prove_a_dead_one_s_statement",
+        "rivet_resources/engines/mysql/leftover.py",
+        ' and is_of(token, row[7] or ""):\n',
+        ":\n",
+        "somebody else's statement is ended, whose connection got the number of a dead process's",
+        (
+            "tests/engines/mysql/test_leftover.py::test_statement_that_is_not_proven_to_be_a_dead_ones_stays"
+            "[mariadb-number given to another statement]",
+        ),
+    ),
+    Fault(
+        "statements_are_ended_behind_poolers",
+        "rivet_resources/engines/mysql/leftover.py",
+        "!= [(str(number),)]:\n",
+        "== []:\n",
+        "a pooler's connection serves another client by then, whose statement is ended",
+        ("tests/engines/mysql/test_leftover.py::test_nothing_is_ended_behind_a_pooler",),
+    ),
+    Fault(
+        "decimals_that_lose_digits_pass_for_wider_ones",
+        "rivet_resources/engines/mysql/binlog/alter/redefine.py",
+        "    return Effect.CHANGED if kept < places else",
+        "    return Effect.CHANGED if kept > places else",
+        "a mirror keeps amounts that the source has rounded",
+        (f"{REDEFINED}::test_definition_that_changes_old_values_is_refused[mariadb-log-MODIFY d decimal(10,1)]",),
+    ),
+    Fault(
+        "types_of_before_are_those_that_were_read_last",
+        "rivet_resources/engines/mysql/binlog/alter/shapes.py",
+        "if each[0] is None or each[0].order <= place.order]",
+        "if each]",
+        "a statement that the next drain reads again is compared with what later ones made, and refused",
+        (f"{REDEFINED}::test_type_is_remembered_as_it_was_at_the_position[mariadb]",),
+    ),
+    Fault(
+        "pages_of_proxies_are_empty_listings",
+        "rivet_resources/destinations/s3_client.py",
+        'operation.name in LISTINGS and "IsTruncated"',
+        'not operation.name and "IsTruncated"',
+        "readers behind a proxy that asks to sign in see an empty store",
+        ("tests/unit/destinations/test_cut_answers.py::test_page_of_somebody_else_is_no_empty_listing[s3]",),
+    ),
+    Fault(
+        "writes_of_our_own_that_contend_are_another_run_s",
+        "rivet_resources/destinations/s3_client.py",
+        "in {*LATER, UNDECIDED} or",
+        "in LATER or",
+        "parts are removed that a manifest of ours, still under way, is about to name",
+        (
+            "tests/unit/destinations/test_patience.py::"
+            "test_swap_that_another_write_of_ours_still_contends_with_is_asked_again",
+        ),
+    ),
+    Fault(
+        "busy_stores_are_given_up_within_seconds",
+        "rivet_resources/destinations/s3_client.py",
+        "        if pause is not None:\n            is_late",
+        "        if pause is not None and attempts < TRIES:\n            is_late",
+        "a run of hours ends at its last step, by some seconds of SlowDown",
+        (
+            "tests/unit/destinations/test_patience.py::test_store_that_asks_to_come_back_later_is_asked_until_it_serves[s3]",
+        ),
     ),
     Fault(
         "unsigned_numbers_of_the_log_turn_negative",

@@ -32,7 +32,7 @@ from rivet_resources.engines.shared import credentials
 from rivet_resources.errors import ConfigError, SecretStoreUnreachable, SecretUnreadable
 from rivet_resources.secret_file import MOST_BYTES
 from rivet_resources.secret_stores import read_secret
-from rivet_resources.secrets import resolve_secret
+from rivet_resources.secrets import resolve_secret, resolve_store_key
 from tests.servers.postgres import ObjectStore, free_port
 
 SECRET = "hunter2"
@@ -401,3 +401,16 @@ def test_names_are_names_of_variables(tmp_path: Path) -> None:
     text = BLOCK.format(secret="{file: /a}").replace("{SHOP:", "{7-up:")
     with pytest.raises(ConfigError, match="'7-up' cannot name a variable"):
         load_text(text, file=tmp_path / "rivet.yaml")
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n"])
+def test_key_of_a_store_that_is_empty_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store would say that the signature is wrong; one with a line end behind it is the key all the same."""
+    monkeypatch.setenv("LAKE_SECRET", f"{SECRET}\n")
+    found = resolve_store_key("LAKE_SECRET", key="secret_key")
+    monkeypatch.setenv("LAKE_SECRET", text)
+
+    with pytest.raises(ConfigError, match=r"LAKE_SECRET \(from `secret_key_env`\) is empty"):
+        resolve_store_key("LAKE_SECRET", key="secret_key")
+
+    assert (SECRET, None) == (found, resolve_store_key(None, key="secret_key"))

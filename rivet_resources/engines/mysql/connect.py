@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from rivet_resources.contracts.settings import Tls
-from rivet_resources.engines.mysql import sql
+from rivet_resources.engines.mysql import leftover, sql
 from rivet_resources.engines.mysql.errors import connect_fault, fault
 from rivet_resources.engines.mysql.sign_in import connection_class
 from rivet_resources.engines.mysql.wire import packets as mysql_packets
@@ -68,8 +69,8 @@ class ConnectionParams:
 
     @property
     def comment(self) -> str:
-        """Return the comment that every statement begins with, so that a process list shows who asks."""
-        return f"/* {self.application.replace('*', '').replace('/', '')} */ "
+        """Return the comment that every statement begins with: a process list shows who asks, and of which process."""
+        return f"/* {self.application.replace('*', '').replace('/', '')} {leftover.token()} */ "
 
     def parameters(self) -> dict[str, Any]:
         """Return PyMySQL's parameters."""
@@ -115,8 +116,10 @@ def connect(conn_params: ConnectionParams) -> Connection[Any]:
         # More than the driver's own errors: what answers at a wrong port makes it stumble over bytes that are no
         # protocol.
         raise connect_fault(error, where=conn_params.where, secrets=conn_params.secrets) from None
+    leftover.note_connection(conn_params.where, conn_params.address.user or "", connection.thread_id())
     try:
         pin(connection, conn_params)
+        _end_leftovers(connection, conn_params)
     except pymysql.MySQLError as error:
         # Without a good-bye: a session that is pinned in part must not be used, and may not even answer.
         connection._force_close()
@@ -125,6 +128,17 @@ def connect(conn_params: ConnectionParams) -> Connection[Any]:
         connection._force_close()
         raise
     return connection
+
+
+def _end_leftovers(connection: Connection[Any], conn_params: ConnectionParams) -> None:
+    """End what dead processes of this machine left running; a server that does not let us keeps it to its end."""
+    import pymysql  # driver
+
+    with suppress(pymysql.MySQLError):
+        leftover.end_leftovers(
+            lambda statement: rows_of(connection, conn_params.comment + statement),
+            where=conn_params.where, user=conn_params.address.user or "", number=connection.thread_id(),
+        )  # fmt: skip
 
 
 def borrow(conn_params: ConnectionParams) -> Connection[Any]:

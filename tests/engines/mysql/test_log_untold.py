@@ -226,24 +226,3 @@ def test_rows_that_alter_ignore_drops_are_refused(url: str, request: pytest.Fixt
     run(url, "ALTER IGNORE TABLE t ADD UNIQUE (v)")
     refused(url, start, "may drop rows of t (IGNORE)", "accept_untold: [columns]")
     assert drained(url, start, "t", accepts=frozenset({"columns"})).rows() == []
-
-
-REDEFINED = [
-    ("MODIFY v varchar(3)", "column v"),
-    ("CHANGE v v varchar(30) NOT NULL", "column v"),
-    ("CONVERT TO CHARACTER SET latin1", "a character set"),
-]
-
-
-@pytest.mark.parametrize(("words", "what"), REDEFINED)
-def test_columns_that_are_defined_anew_are_told_once_behind_their_statement(url: str, words: str, what: str) -> None:
-    """Old rows may be cut, rounded or filled by it, which no log tells; the window that reads the statement says so."""
-    start = begun(url, "t")
-    run(url, "INSERT INTO t VALUES (5, 'e')", f"ALTER TABLE t {words}", "INSERT INTO t VALUES (6, 'f')")
-    with log(url, "t") as opened:
-        opened.refuse_lost(start, opened.survey())
-        found = window(opened, start, most=1)
-    told = [[finding.text for finding in commit.warnings] for commit in found.commits]
-    assert [[], 1] == [told[0], sum(map(len, told))]
-    assert f"defines {what} of t anew" in "".join(map(str, told))
-    assert not any(c.warnings for c in drained(url, start, "t", accepts=frozenset({"columns"})).commits)

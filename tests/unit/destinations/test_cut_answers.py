@@ -12,6 +12,7 @@ from azure.storage.blob import ExponentialRetry
 from rivet_resources.conformance.lines import Lines, listening
 from rivet_resources.destinations import azure_client, gcs_client, s3_client
 from rivet_resources.destinations.azure import Azure
+from rivet_resources.destinations.gcs import Gcs
 from rivet_resources.destinations.gcs_client import GcsLocation
 from rivet_resources.destinations.s3 import S3
 from rivet_resources.destinations.stores import is_cut
@@ -42,6 +43,11 @@ def azure(port: int) -> Any:
     return place.root("t")
 
 
+def gcs(port: int) -> Any:
+    """A place of Cloud Storage at a port."""
+    return Gcs(bucket="lake", prefix="p", endpoint=f"http://127.0.0.1:{port}", allow_anonymous=True).root("t")
+
+
 @pytest.mark.parametrize("place", [s3, azure])
 def test_listing_that_is_cut_is_not_an_empty_one(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that takes it for empty sees nothing of what is published, and says success over it."""
@@ -49,6 +55,29 @@ def test_listing_that_is_cut_is_not_an_empty_one(place: Any, monkeypatch: pytest
     monkeypatch.setattr(azure_client, "_retries", lambda: ExponentialRetry(retry_total=0))
     monkeypatch.setenv("AZURE_KEY", AZURITE_KEY)
     with listening(answer_cut) as port, pytest.raises(DestinationUnreachable, match="did not answer"):
+        place(port).list()
+
+
+PAGE = b"<html><body>Sign in</body></html>"
+
+
+def answer_a_page(_: Lines, line: socket.socket) -> None:
+    """Show a proxy's page for signing in, whatever is asked."""
+    line.recv(1 << 16)
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(PAGE)}\r\nConnection: close\r\n\r\n"
+    line.sendall(head.encode() + PAGE)
+    line.shutdown(socket.SHUT_WR)
+    line.close()
+
+
+@pytest.mark.parametrize("place", [s3, azure, gcs])
+def test_page_of_somebody_else_is_no_empty_listing(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between us and the store a proxy may answer everything with HTML, and HTTP 200."""
+    monkeypatch.setattr(s3_client, "CUT_SECONDS", 0.0)
+    monkeypatch.setattr(gcs_client, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(azure_client, "_retries", lambda: ExponentialRetry(retry_total=0))
+    monkeypatch.setenv("AZURE_KEY", AZURITE_KEY)
+    with listening(answer_a_page) as port, pytest.raises(DestinationUnreachable):
         place(port).list()
 
 

@@ -25,7 +25,7 @@ NO_COLUMN = frozenset({"INDEX", "KEY", "CONSTRAINT", "PRIMARY", "UNIQUE", "FULLT
                        "PARTITION", "PERIOD", "SYSTEM"})  # fmt: skip
 # Words by which old rows get a value: a number, that of an expression, or, where NULL is ruled out, the type's zero.
 FILLING = frozenset({"AUTO_INCREMENT", "SERIAL", "PRIMARY", "GENERATED", "AS"})
-EVERY_TEXT = "of every text"
+EVERY_TEXT = ""  # stands for all columns of texts
 # What begins a query, and what goes on behind the VALUES of a partition instead.
 QUERIES, PARTITIONS = frozenset({"SELECT", "TABLE", "VALUES"}), frozenset({"LESS", "IN"})
 CASCADES = re.compile(r"(?is)\bON\s+(?:DELETE|UPDATE)\s+(?:CASCADE|SET\s+NULL|SET\s+DEFAULT)\b")
@@ -51,6 +51,18 @@ class Token:
         return self.text[1:-1].replace(quote * 2, quote) if quote in ("`", '"') else self.text
 
 
+@dataclass(frozen=True)
+class Definition:
+    """What a statement says a column is from now on."""
+
+    native: str  # as the server would spell it, without what decides nothing here; '' for a character set alone
+    charset: str  # `?`: that of the table, or of the collation
+    allows_null: bool
+    says_null: bool = False
+    is_made: bool = False  # of others, by an expression
+    is_counted: bool = False  # a zero, or a NULL, becomes the next number
+
+
 @dataclass
 class Altered:
     """What an ALTER TABLE does to columns; names as it spells them."""
@@ -60,7 +72,7 @@ class Altered:
     added: list[str] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)  # of the added ones: those that give old rows a value
     stamped: list[str] = field(default_factory=list)  # TIMESTAMPs that a setting of the server fills, or not
-    retyped: list[str] = field(default_factory=list)  # given a definition anew; EVERY_TEXT for a character set
+    retyped: list[tuple[str, Definition]] = field(default_factory=list)  # EVERY_TEXT for a character set of all
 
 
 def parse_alter(body: str) -> Altered:
@@ -117,7 +129,7 @@ def _clause(tokens: list[Token], found: Altered) -> None:
         count = 2 if words[0] == "WAIT" else 1
         tokens, words = tokens[count:], words[count:]
     if words[:2] == ["CONVERT", "TO"]:
-        found.retyped.append(EVERY_TEXT)
+        found.retyped.append((EVERY_TEXT, Definition("", _charset(tokens), allows_null=True)))
     if not words or words[0] not in ("ADD", "CHANGE", "MODIFY", "RENAME", "DROP"):
         return
     verb, rest = words[0], tokens[1:]
@@ -132,15 +144,54 @@ def _clause(tokens: list[Token], found: Altered) -> None:
     elif verb == "DROP" and rest:
         found.dropped.append(rest[0].name)
     elif verb == "MODIFY" and rest:
-        found.retyped.append(rest[0].name)
+        found.retyped.append((rest[0].name, _definition(rest[1:])))
     # CHANGE with the same name twice alters the type alone.
     elif verb == "CHANGE" and len(rest) > 1:
         if rest[0].name == rest[1].name:
-            found.retyped.append(rest[0].name)
+            found.retyped.append((rest[0].name, _definition(rest[2:])))
         else:
             found.renamed.append((rest[0].name, rest[1].name))
     elif verb == "RENAME" and len(rest) > 2 and rest[1].word == "TO" and rest[0].name != rest[2].name:
         found.renamed.append((rest[0].name, rest[2].name))
+
+
+def _definition(tokens: Sequence[Token]) -> Definition:
+    """Take apart what stands behind a column's name: its type, and what else decides about old values."""
+    words = [token.word for token in tokens if token.depth == 0]
+    inside = "".join(token.text for token in _arguments(tokens[1:]))
+    kind = tokens[0].text.lower() if tokens else ""
+    # What makes bytes of a text, or another type of this one, ends in a spelling that nobody knows, and is not judged.
+    marks = [word.lower() for word in words if word in ("UNSIGNED", "ZEROFILL", "BYTE", "PRECISION", "VARYING")]
+    charset = _charset(tokens)
+    native = " ".join([kind + inside, *marks, *(["byte"] if charset == "binary" else [])])
+    pairs = list(zip(words, [*words[1:], ""], strict=True))
+    is_key = "PRIMARY" in words or kind == "serial"
+    return Definition(
+        native, charset, allows_null=("NOT", "NULL") not in pairs and not is_key, says_null="NULL" in words,
+        is_made=bool({"GENERATED", "AS"} & set(words)), is_counted="AUTO_INCREMENT" in words or kind == "serial",
+    )  # fmt: skip
+
+
+def _arguments(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the parentheses that follow a type, and what is in them."""
+    if not tokens or tokens[0].text != "(":
+        return
+    for token in tokens:
+        yield token
+        if token.text == ")" and token.depth == tokens[0].depth:
+            return
+
+
+def _charset(tokens: Sequence[Token]) -> str:
+    """Name the character set that a definition says; `?` where it says none."""
+    for place, token in enumerate(tokens[:-1]):
+        is_two = token.word in ("CHARACTER", "CHAR") and tokens[place + 1].word == "SET"
+        named = tokens[place + 2 : place + 3] if is_two else tokens[place + 1 : place + 2]
+        if named and named[0].text == "=":
+            named = tokens[place + 3 : place + 4] if is_two else tokens[place + 2 : place + 3]
+        if named and (is_two or token.word == "CHARSET"):
+            return named[0].text.strip("'`\"").lower()
+    return "?"
 
 
 def _names_no_column(rest: Sequence[Token]) -> bool:

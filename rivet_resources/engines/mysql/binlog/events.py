@@ -268,6 +268,7 @@ class Query:
 
     database: str
     text: str
+    sql_mode: int = 0  # of the session that ran it, as bits
 
     @property
     def bare(self) -> str:
@@ -302,9 +303,20 @@ def query(data: bytes) -> Query:
         text = data[database + size + 1 :]
         if data[5] == QUERY_COMPRESSED:
             text = inflate(text)
-        return Query(data[database : database + size].decode(), text.decode("utf-8", "replace"))
+        name = data[database : database + size].decode()
+        return Query(name, text.decode("utf-8", "replace"), _sql_mode(data[status:database]))
     except (IndexError, ValueError):
         raise malformed_bytes("A statement") from None
+
+
+def _sql_mode(status: bytes) -> int:
+    """Read the bits of `sql_mode` out of a statement's status; 0 where it does not say them.
+
+    Source: MySQL sources, libs/mysql/binlog/event/statement_events.h, Q_FLAGS2_CODE and Q_SQL_MODE_CODE.
+    """
+    # Codes are written in ascending order, so these two come first: 0 with four bytes, 1 with eight.
+    at = 5 if status[:1] == b"\0" else 0
+    return int.from_bytes(status[at + 1 : at + 9], "little") if status[at : at + 1] == b"\1" else 0
 
 
 # --- transactions --------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ from rivet_resources.engines.mysql.binlog import (
 from rivet_resources.engines.mysql.binlog import (
     survey as mysql_survey,
 )
+from rivet_resources.engines.mysql.binlog.alter.shapes import Shapes, shapes_now
 from rivet_resources.engines.mysql.binlog.errors import RESNAPSHOT, log_fault
 from rivet_resources.engines.mysql.binlog.gtid import gtid_set
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition, place_of
@@ -189,6 +190,8 @@ class MySqlLog:
         """Return the position of now; a dead `begin` left nothing at the source, so `again` changes nothing."""
         if not self._settings:
             self._look()
+        catalog = MySqlSession(self._conn_params, self._opened())
+        before = shapes_now(catalog, self._capture.tables)
         place, gtids = self._now()
         position = place.position({"gtid": gtids, "identity": self.identity})
         windows = self._restart(position)
@@ -199,6 +202,11 @@ class MySqlLog:
             self._end_dump()
             raise self._fault(error, str(place)) from None
         self._end_dump()
+        after = shapes_now(catalog, self._capture.tables)
+        for table, shapes in after.items():
+            # Altered in between: nobody knows on which side of the place.
+            if before.get(table) == shapes:
+                windows.tables.shapes.note(table, shapes, None)
         return self._position(windows, place)
 
     def _now(self) -> tuple[BinlogPosition, str]:
@@ -353,6 +361,7 @@ class MySqlLog:
             "committed": committed,
             "cascades": "" if "cascades" in self._capture.accepts else "judged",
             "dropped": json.dumps(dropped, sort_keys=True) if dropped else "",
+            "shapes": windows.tables.shapes.until(place),
         })  # fmt: skip
 
     # --- the dump --------------------------------------------------------------------------------
@@ -385,6 +394,7 @@ class MySqlLog:
         # Columns that were dropped before this position: adding one of the same name again would show old values as
         # new.
         tables.dropped = {table: dict.fromkeys(names) for table, names in known.items()}
+        tables.shapes = Shapes(is_mariadb=self.is_mariadb, text=after.more.get("shapes", ""))
         memory = self._capture.memory_bytes
         events = mysql_dump.events(connection, where=self._conn_params.where)
         births = {place.file: int(after.more["born"])} if "born" in after.more else {}

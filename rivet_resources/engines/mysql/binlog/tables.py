@@ -23,8 +23,10 @@ from rivet_resources.contracts.types import Column
 from rivet_resources.engines.mysql import catalog as mysql_catalog
 from rivet_resources.engines.mysql import sql
 from rivet_resources.engines.mysql.binlog import events as ev
+from rivet_resources.engines.mysql.binlog.alter.redefine import Shape
+from rivet_resources.engines.mysql.binlog.alter.shapes import Redefined, Shapes, is_strict
 from rivet_resources.engines.mysql.binlog.columns import base_native, collations, fits
-from rivet_resources.engines.mysql.binlog.ddl import EVERY_TEXT, has_cascades, has_query, parse_alter
+from rivet_resources.engines.mysql.binlog.ddl import Altered, has_cascades, has_query, parse_alter
 from rivet_resources.engines.mysql.binlog.events import Field, Query, TableMap, malformed_bytes
 from rivet_resources.engines.mysql.binlog.position import BinlogPosition
 from rivet_resources.engines.mysql.binlog.row_layout import RowCells, RowLayout
@@ -90,6 +92,16 @@ class Schema:
     arrow: pa.Schema  # of `Changes.data`, BEFORE aside
 
 
+def _shapes_of(schema: Schema) -> dict[str, Shape]:
+    """Return how a table's columns are spelled; labels as the log has them, the catalog's are of now."""
+    found = {}
+    for column, place in zip(schema.columns, schema.places, strict=True):
+        field, charset = schema.fields[place], schema.charsets[place]
+        native = base_native(field, charset)[1] if field.labels else column.native
+        found[field.name] = Shape(native, charset, field.nullable)
+    return found
+
+
 @dataclass
 class Stamped:
     """The transactions of a batch: position and time of each, by index."""
@@ -112,6 +124,7 @@ class TableMaps:
         self._last: dict[str, Schema] = {}
         # Columns by table, and where they were dropped; None: before this dump.
         self.dropped: dict[str, dict[str, BinlogPosition | None]] = {}
+        self.shapes = Shapes(is_mariadb=is_mariadb)
         self._doubts: list[tuple[BinlogPosition, Finding]] = []
         self._wanted: dict[tuple[str, str], str] = {}
         for table in capture.tables:
@@ -143,6 +156,7 @@ class TableMaps:
             )
         found = self._make_schema(table, described)
         self._last[table] = found
+        self.shapes.note(table, _shapes_of(found), place)
         return found
 
     def _make_schema(self, table: str, described: TableMap) -> Schema:
@@ -292,7 +306,7 @@ class TableMaps:
         if match is None or table is None:
             return ""
         found = parse_alter(match[2])
-        self._doubt(table, found.retyped, place)
+        redefined = self._redefined(table, found, query, place)
         gone = self.dropped.setdefault(table, {})
         for name in found.dropped:
             # Its first drop counts: a column of that name which is added anywhere behind it is another one.
@@ -308,19 +322,47 @@ class TableMaps:
         if found.filled or (found.stamped and not self._stamps_are_explicit()):
             name = (found.filled or found.stamped)[0]
             return f"adds column {name} to {table} with a value for the rows that are there"
-        return f"adds column {again[0]} to {table}, which had another one of that name" if again else ""
+        if again:
+            return f"adds column {again[0]} to {table}, which had another one of that name"
+        return redefined
 
-    def _doubt(self, table: str, columns: Sequence[str], place: BinlogPosition) -> None:
-        """Note that old rows of some columns may have other values now: the log has their new definition alone.
+    def _redefined(self, table: str, found: Altered, query: Query, place: BinlogPosition) -> str:
+        """Return what new definitions do to old values; '' for nothing, and where it can only be told as a doubt."""
+        effects = self.shapes.effects(table, found.retyped, place=place)
+        if not effects:
+            return ""
+        strict = is_strict(query.sql_mode, is_transactional=self._is_transactional(table))
+        # NULLs become the time of now where a TIMESTAMP says nothing of them, and a setting of the server rules them
+        # out.
+        stamps = [
+            each for (_, said), each in zip(found.retyped, effects, strict=False)
+            if each.name and each.old is not None and each.old.nullable and said.native.startswith("timestamp")
+            and said.allows_null and not said.says_null
+        ]  # fmt: skip
+        if stamps and not self._stamps_are_explicit():
+            return f"makes NULLs of column {stamps[0].name} of {table} the time of now"
+        doubtful = [each for each in effects if each.is_doubtful(query.sql_mode, strict=strict)]
+        self._doubt(table, doubtful, place)
+        return next((harm for each in effects if (harm := each.harm(table, strict=strict))), "")
 
-        Told and not refused: most such statements widen a type.
-        """
+    def _is_transactional(self, table: str) -> bool:
+        """Return whether the server undoes a statement on a table that fails half-way."""
+        if table in self._last:
+            return self._last[table].is_transactional
+        try:
+            return not mysql_catalog.describe_table(self._session(), table, self._capture.rules).weakness
+        except UnknownTable:
+            return True
+
+    def _doubt(self, table: str, columns: Sequence[Redefined], place: BinlogPosition) -> None:
+        """Note that old rows of some columns may have other values now: what they were is not known any more."""
         if columns and "columns" not in self._capture.accepts:
-            what = "a character set" if EVERY_TEXT in columns else f"column {', '.join(columns)}"
+            names = [each.name for each in columns if each.name]
+            what = f"column {', '.join(names)}" if names else "a character set"
             self._doubts.append((place, Finding(
                 f"table {table}", "warn",
                 f"an ALTER TABLE, logged before {place}, defines {what} of {table} anew; whether it changed values of "
-                "rows that were there (rounded, cut, another label, a zero for NULL) is not in the log",
+                "rows that were there (rounded, cut, another label, the next number for a zero) is not in the log",
                 "if it did, begin anew: rivet state reset -e NAME",
             )))  # fmt: skip
 

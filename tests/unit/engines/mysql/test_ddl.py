@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rivet_resources.engines.mysql.binlog.ddl import EVERY_TEXT, has_cascades, has_query, parse_alter
+from rivet_resources.engines.mysql.binlog.ddl import EVERY_TEXT, Definition, has_cascades, has_query, parse_alter
 
 FILLED = [
     "ADD d int DEFAULT 7",
@@ -102,7 +102,26 @@ def test_foreign_key_that_changes_rows_is_found(statement: str, expected: bool) 
 )
 def test_column_that_is_defined_anew_is_named(body: str, expected: list[str]) -> None:
     """Its new definition may cut values that are there."""
-    assert parse_alter(body).retyped == expected
+    assert [name for name, _ in parse_alter(body).retyped] == expected
+
+
+NOT_NULL = {"allows_null": False, "says_null": True}
+DEFINED = {
+    "decimal(10, 2) unsigned NOT NULL DEFAULT 0 AFTER w": Definition("decimal(10,2) unsigned", "?", **NOT_NULL),
+    "varchar(20) CHARACTER SET = 'latin1' NULL": Definition("varchar(20)", "latin1", True, says_null=True),
+    "enum('a,b','NOT NULL') DEFAULT 'x'": Definition("enum('a,b','NOT NULL')", "?", True),
+    "int AS (w + 1) STORED": Definition("int", "?", True, is_made=True),
+    "bigint NOT NULL AUTO_INCREMENT": Definition("bigint", "?", **NOT_NULL, is_counted=True),
+    "SERIAL": Definition("serial", "?", False, is_counted=True),
+    "char(5) BYTE": Definition("char(5) byte", "?", True),
+    "varchar(9) CHARSET binary": Definition("varchar(9) byte", "binary", True),
+}
+
+
+@pytest.mark.parametrize("definition", DEFINED)
+def test_definition_is_taken_apart(definition: str) -> None:
+    """Its type as the server spells it, its character set, NULLs, and what makes its values."""
+    assert DEFINED[definition] == parse_alter(f"MODIFY v {definition}").retyped[0][1]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What an ALTER TABLE that defines columns anew makes of old values. Not here: reading its words (`../ddl.py`)."""
