@@ -34,7 +34,7 @@ from rivet_resources.contracts.addressing import PROBE
 from rivet_resources.contracts.settings import is_encrypted
 from rivet_resources.errors import RivetError, SparkEnded, SparkKilled, SparkUnavailable, WorkerCutOff, WorkerUnfit
 from rivet_resources.secrets import Variables, declared_references, lend, named_variables, read_variable
-from rivet_resources.spark import yarn
+from rivet_resources.spark import kubernetes, yarn
 from rivet_resources.spark.sessions import first_line
 
 if TYPE_CHECKING:
@@ -367,7 +367,7 @@ def unfit(told: str, context: SparkContext | None = None) -> WorkerUnfit | None:
 
 def cluster_fault(told: str, context: SparkContext | None) -> RivetError | None:
     """Return what Spark's words of a job that failed mean where they are of the cluster, and not of the task."""
-    return application_end(told, context) or unfit(told, context)
+    return kubernetes.fault_of(context) or application_end(told, context) or unfit(told, context)
 
 
 def application_end(told: str, context: SparkContext | None) -> SparkEnded | None:
@@ -380,12 +380,19 @@ def application_end(told: str, context: SparkContext | None) -> SparkEnded | Non
     removed = re.search(r"Master removed our application: (\w+)", told)  # a standalone master
     if context is None or not (removed or "SparkContext was shut down" in told or is_stopped(context)):
         return None
-    state, reason = (removed[1], "") if removed else yarn.end_of(context) if context.master == "yarn" else ("", "")
+    state, reason = (removed[1], "") if removed else _told_end(context)
     words = f"Spark's application on {context.master} was ended while it worked"
     words += f": {state}{f' ({reason})' if reason else ''}" if state else ""
     if state == "KILLED":
         return SparkKilled(f"{words}. Nothing was published. It is not started again by itself; run again to go on.")
     return SparkEnded(f"{words}. Nothing was published. The cluster's own log of it tells why; run again.")
+
+
+def _told_end(context: SparkContext) -> tuple[str, str]:
+    """Return what its cluster manager tells of an application that has ended: its state, and a reason."""
+    if context.master == "yarn":
+        return yarn.end_of(context)
+    return kubernetes.end_of(context) if kubernetes.is_kubernetes(context.master) else ("", "")
 
 
 def is_stopped(context: SparkContext) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rivet_resources.contracts.settings import Spark, is_cluster
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.secrets import declared_references
-from rivet_resources.spark import cluster, jvm, jvm_archive, yarn
+from rivet_resources.spark import cluster, jvm, jvm_archive, kubernetes, yarn
 from rivet_resources.spark import sessions as spark_sessions
 from rivet_resources.spark.cluster import Ends
 from rivet_resources.spark.idle import IdleWatch, StartWatch
@@ -362,6 +362,7 @@ class SparkRuntime:
             return _Started(self.settings, opened=session)
         spark_sessions.refuse_silent_master(self.settings.master)
         yarn.refuse_silent_manager(self.settings)
+        kubernetes.refuse_silent_api(self.settings)
         if spark_sessions.needs_submit(self.settings):
             return self._submit()
         started = self._take_early() or spark_sessions.start_jvm(self.settings, self._archive)
@@ -379,20 +380,28 @@ class SparkRuntime:
         with StartWatch(self.settings):
             started, session = spark_sessions.submit(self.settings)
         try:
-            watch = self._ship(session.sparkContext)
+            watch = self._ship(session.sparkContext, started)
         except BaseException:
             _forget(started)
             raise
         atexit.register(_end_at_exit)
         return _Started(self.settings, session.sparkContext, session, jvm=started, submitted=True, watch=watch)
 
-    def _ship(self, context: SparkContext) -> IdleWatch | None:
+    def _ship(self, context: SparkContext, started: jvm.Jvm | None = None) -> IdleWatch | None:
         """Send our package to the workers of a cluster, and begin to watch whether there are any."""
         if not is_cluster(context.master):
             return None
         with spark_sessions.refusals(context.master):
             context.addPyFile(str(cluster.archive()))
-        return IdleWatch(context)
+        if not kubernetes.is_kubernetes(context.master):
+            return IdleWatch(context)
+        watch = IdleWatch(context, kubernetes.executors_of(context, started.log_file if started else None))
+        try:
+            watch.await_executors(kubernetes.first_executors(context.getConf()))
+        except BaseException:
+            watch.end()
+            raise
+        return watch
 
     def _take_early(self) -> jvm.Jvm | None:
         """Take over the JVM that `begin` started, if its settings are ours; else end it."""
