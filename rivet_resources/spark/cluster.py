@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_resources import scratch
 from rivet_resources.contracts.addressing import PROBE
-from rivet_resources.contracts.settings import is_encrypted
+from rivet_resources.contracts.settings import is_encrypted, is_kubernetes, shows_its_secret
 from rivet_resources.errors import RivetError, SparkEnded, SparkKilled, SparkUnavailable, WorkerCutOff, WorkerUnfit
 from rivet_resources.secrets import Variables, declared_references, lend, named_variables, read_variable
 from rivet_resources.spark import kubernetes, yarn
@@ -174,7 +174,7 @@ def examine(context: SparkContext, ends: Ends, *, at_once: int | None = None) ->
     finally:
         if keeps:
             root.delete([marker])
-    _refuse([each for each in answers.values() if each.fault])
+    _refuse([each for each in answers.values() if each.fault], _why_nothing_was_lent(context))
     return sorted(answers)
 
 
@@ -199,14 +199,27 @@ def _ask(context: SparkContext, packed: bytes, needed: tuple[str, ...], hosts: f
     return told
 
 
-def _refuse(faults: list[Answer]) -> None:
+def _why_nothing_was_lent(context: SparkContext) -> str:
+    """Return the reason where somebody would expect it otherwise, "" elsewhere."""
+    if not shows_its_secret(context.getConf(), context.master):
+        return ""
+    return (
+        "The driver lends no variables although lines are encrypted: Spark writes the secret of these lines into the "
+        "specification of its pods unless spark.authenticate.secret.driver.file and .executor.file name files of it"
+    )
+
+
+def _refuse(faults: list[Answer], why_nothing_was_lent: str = "") -> None:
     """Raise where there is a fault, naming all of them."""
     if not faults:
         return
     told = "; ".join(f"host {each.host}: {each.fault}" for each in faults)
     # All: one host that will never do makes another try pointless.
     kind = WorkerCutOff if all(each.retry for each in faults) else WorkerUnfit
-    ways_out = "".join(f". {each}" for each in dict.fromkeys(each.way_out for each in faults) if each)
+    ways = [each.way_out for each in faults]
+    if any("Environment variable" in each.fault for each in faults):
+        ways.append(why_nothing_was_lent)
+    ways_out = "".join(f". {each}" for each in dict.fromkeys(ways) if each)
     raise kind(f"Spark's workers cannot do this export. {told}{ways_out}")
 
 
@@ -243,7 +256,7 @@ def lendable(context: SparkContext, *blocks: object) -> Variables:
     """
     told = declared_references()
     # Variables hold passwords. Over plain lines they stay here, and a host must have its own.
-    if not is_encrypted(context.getConf()):
+    if not is_encrypted(context.getConf(), context.master):
         return told
     return {**{name: os.environ[name] for name in named_variables(*blocks) if name in os.environ}, **told}
 
@@ -392,7 +405,7 @@ def _told_end(context: SparkContext) -> tuple[str, str]:
     """Return what its cluster manager tells of an application that has ended: its state, and a reason."""
     if context.master == "yarn":
         return yarn.end_of(context)
-    return kubernetes.end_of(context) if kubernetes.is_kubernetes(context.master) else ("", "")
+    return kubernetes.end_of(context) if is_kubernetes(context.master) else ("", "")
 
 
 def is_stopped(context: SparkContext) -> bool:

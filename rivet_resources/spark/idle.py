@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
+STOP_SECONDS = 20.0
 PATIENCE_SECONDS = 30.0  # an executor takes some seconds to start; a pod longer
 # Spark itself waits 30 s at its start for four fifths of its executors (spark.scheduler.minRegisteredResourcesRatio).
 START_SECONDS = 60.0
@@ -83,11 +84,15 @@ class IdleWatch:
         self._ended = threading.Event()
         self._is_starting = executors is not None  # work waits before there is a job
         # A daemon: an interpreter that has to end is not kept by a look that hangs.
-        threading.Thread(target=self._watch, daemon=True, name="rivet-idle").start()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="rivet-idle")
+        self._thread.start()
 
     def end(self) -> None:
-        """Let the thread come to its end."""
+        """Let the thread come to its end; waits for it where it is ending the application."""
         self._ended.set()
+        # A JVM that ends while its context is being stopped leaves the pods behind.
+        if kubernetes.fault_of(self._context) is not None and threading.current_thread() is not self._thread:
+            self._thread.join(STOP_SECONDS)
 
     def await_executors(self, count: int, *, seconds: float = kubernetes.FIRST_EXECUTORS_SECONDS) -> None:
         """Wait until so many executors are there, not longer than this; then jobs wait for the rest.

@@ -17,18 +17,17 @@ import ssl
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from rivet_resources.contracts.settings import Spark
+from rivet_resources.contracts.settings import Spark, is_kubernetes
 from rivet_resources.errors import SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-FORM = "k8s://"
 CONNECT_TIMEOUT_SECONDS = 5.0
 # Through a proxy the API's own address may be out of reach and still be right.
 PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
@@ -46,20 +45,17 @@ PULLING = frozenset({"ErrImagePull", "ImagePullBackOff"})
 HOPELESS_LOOKS = 2  # one after the other, with the same reason
 PULLING_LOOKS = 12  # a minute of `idle.LOOK_SECONDS`
 REFUSED = re.compile(r"/pods\. Message: (.*?)\.? Received status", re.DOTALL)
+HARMLESS = frozenset({"MissingClusterDNS", "DNSConfigForming"})  # warnings that keep no pod from starting
 WAITS = "exceeded quota"  # room that somebody else may give back
+ENDS = 4  # executors that ended while none was there; Spark deletes their pods, and not each is seen
 LOG_BYTES = 200_000  # of the end of Spark's log; a stack of Java is 10 kB
 LOOK_SECONDS = 0.2  # of waiting for the first executors
 FIRST_EXECUTORS_SECONDS = 30.0  # spark.scheduler.maxRegisteredResourcesWaitingTime, which Spark waits deaf to signals
 
 
-def is_kubernetes(master: str) -> bool:
-    """Return whether a master's form is that of Kubernetes."""
-    return master.startswith(FORM)
-
-
 def api_place(master: str) -> tuple[str, str, int]:
     """Return scheme, host and port of an API, as Spark reads `k8s://…`."""
-    url = master.removeprefix(FORM)
+    url = master.removeprefix("k8s://")
     place = urlsplit(url if "://" in url else f"https://{url}")
     return place.scheme, place.hostname or "", place.port or (80 if place.scheme == "http" else 443)
 
@@ -165,7 +161,11 @@ def answer_of(error: Exception) -> str:
     told = str(getattr(error, "java_exception", None) or error)
     found = re.search(r"Message: (.*?)\.? Received status", told, re.DOTALL)
     words = found[1] if found else next(iter(told.strip().splitlines()), type(error).__name__)
-    return " ".join(words.split())[:300]
+    return _on_one_line(words)
+
+
+def _on_one_line(text: Any, most: int = 300) -> str:
+    return " ".join(str(text or "").split())[:most].rstrip(".")
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,7 @@ class Executors:
     application: str
     log_file: Path | None = None  # Spark's own; None where it goes elsewhere
     last_end: str = ""  # of a container of theirs
+    _ended: set[str] = field(default_factory=set)  # names of pods
     given_up: SparkUnavailable | None = None
     _seen: Told = NOTHING
     _times: int = 0  # that it was seen, one after the other
@@ -220,10 +221,11 @@ class Executors:
         worst = next((each for each in told if each.hopeless), None) or next(iter(told), None)
         if worst is None and not pods:
             worst = self._refusal()
-        if worst is None and pods and (said := self._said_of(pods)):
+        if worst is None and (said := self._said_of([pod for pod in pods if not _has_begun(pod)])):
             worst = Told(said)
         if worst is None and self.last_end:
-            worst = Told(f"the last one ended: {self.last_end}")
+            words = f"they end again and again, the last one: {self.last_end}"
+            worst = Told(words, "ended", hopeless=len(self._ended) >= ENDS, after_looks=1)
         return worst or NOTHING
 
     def _pods(self) -> list[Any]:
@@ -234,7 +236,8 @@ class Executors:
         for status in pod.getStatus().getContainerStatuses():
             if (end := status.getState().getTerminated()) is not None:
                 reason, code = end.getReason(), end.getExitCode()
-                words = " ".join(str(end.getMessage() or "").split())[:200]
+                words = _on_one_line(end.getMessage())
+                self._ended.add(str(pod.getMetadata().getName()))
                 self.last_end = f"{pod.getMetadata().getName()}, {reason}, exit code {code}" + (
                     f" ({words})" if words else ""
                 )
@@ -247,19 +250,28 @@ class Executors:
             file.seek(max(0, self.log_file.stat().st_size - LOG_BYTES))
             refused = REFUSED.findall(file.read().decode(errors="replace"))
             if refused:
-                words = " ".join(refused[-1].split())[:400]
+                words = _on_one_line(refused[-1], 400)
                 return Told(f"one may not be made: {words}", "refused", hopeless=WAITS not in words)
         return None
 
     def _said_of(self, pods: Sequence[Any]) -> str:
-        """Return the last warning about these pods; "" without the right to list events."""
-        names = {pod.getMetadata().getName() for pod in pods}
+        """Return the last warning about pods that have not begun; "" where there is none."""
+        names = {str(pod.getMetadata().getName()) for pod in pods}
+        if not names:
+            return ""
+        # Whoever may make pods may not always see events.
         with suppress(Exception):
             events = self.client.v1().events().inNamespace(self.namespace).withField("type", "Warning").list()
             told = [each for each in events.getItems() if each.getInvolvedObject().getName() in names]
-            if told:
-                return " ".join(f"{told[-1].getReason()}, {told[-1].getMessage()}".split())[:300]
-        return ""
+            faults = [each for each in told if each.getReason() not in HARMLESS]
+            if faults:
+                last = faults[-1]
+                return _on_one_line(f"{last.getReason()}, {last.getMessage()}")
+        return f"{', '.join(sorted(names))} {'has' if len(names) == 1 else 'have'} not started yet"
+
+
+def _has_begun(pod: Any) -> bool:
+    return any(status.getState().getWaiting() is None for status in pod.getStatus().getContainerStatuses())
 
 
 def waiting_of(pod: Any) -> Told:
@@ -268,12 +280,12 @@ def waiting_of(pod: Any) -> Told:
         waiting = status.getState().getWaiting()
         reason = str(waiting.getReason() or "") if waiting is not None else ""
         if reason in HOPELESS | PULLING:
-            words = " ".join(str(waiting.getMessage() or "").split())[:300]
+            words = _on_one_line(waiting.getMessage())
             looks = PULLING_LOOKS if reason in PULLING else HOPELESS_LOOKS
             return Told(f"{reason}, {words or status.getImage()}", reason, hopeless=True, after_looks=looks)
     for condition in pod.getStatus().getConditions():
         if condition.getType() == "PodScheduled" and condition.getStatus() == "False":
-            return Told(f"{condition.getReason()}, {' '.join(str(condition.getMessage() or '').split())[:300]}")
+            return Told(f"{condition.getReason()}, {_on_one_line(condition.getMessage())}", "unscheduled")
     return NOTHING
 
 

@@ -14,11 +14,12 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rivet_resources.contracts.settings import Spark, is_cluster
+from rivet_resources.contracts.settings import Spark, is_cluster, is_kubernetes
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.secrets import declared_references
 from rivet_resources.spark import cluster, jvm, jvm_archive, kubernetes, yarn
@@ -41,6 +42,7 @@ TASK_CONF: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
 }
 
+REFUSAL_SECONDS = 20.0
 MOST_PARALLEL = 256  # one thread of the driver each
 
 
@@ -82,11 +84,21 @@ class _Early:
     owner: SparkRuntime
 
 
+@dataclass(frozen=True)
+class _Refusal:
+    """Why Kubernetes let no application begin, and until when nobody asks it again."""
+
+    settings: Spark
+    error: SparkUnavailable
+    until: float  # of `time.monotonic`
+
+
 # One session per process, because `getOrCreate` would silently hand the second resource the first one's session anyway
 # (`dagster.md`, section 6): runtimes that start while one is up join it, and the last to stop ends it.
 _lock = threading.RLock()
 _started: _Started | None = None
 _early: _Early | None = None
+_refusal: _Refusal | None = None
 
 
 class SparkRuntime:
@@ -377,12 +389,21 @@ class SparkRuntime:
         return _Started(self.settings, context, jvm=started, watch=watch)
 
     def _submit(self) -> _Started:
-        with StartWatch(self.settings):
-            started, session = spark_sessions.submit(self.settings)
+        global _refusal
+        # The start beside the plan was refused, and the export that needs it asks again: it would make new pods.
+        if _refusal is not None and _refusal.settings == self.settings and time.monotonic() < _refusal.until:
+            raise _refusal.error
         try:
-            watch = self._ship(session.sparkContext, started)
-        except BaseException:
-            _forget(started)
+            with StartWatch(self.settings):
+                started, session = spark_sessions.submit(self.settings)
+            try:
+                watch = self._ship(session.sparkContext, started)
+            except BaseException:
+                _forget(started)
+                raise
+        except SparkUnavailable as error:
+            if is_kubernetes(self.settings.master):
+                _refusal = _Refusal(self.settings, error, time.monotonic() + REFUSAL_SECONDS)
             raise
         atexit.register(_end_at_exit)
         return _Started(self.settings, session.sparkContext, session, jvm=started, submitted=True, watch=watch)
@@ -393,7 +414,7 @@ class SparkRuntime:
             return None
         with spark_sessions.refusals(context.master):
             context.addPyFile(str(cluster.archive()))
-        if not kubernetes.is_kubernetes(context.master):
+        if not is_kubernetes(context.master):
             return IdleWatch(context)
         watch = IdleWatch(context, kubernetes.executors_of(context, started.log_file if started else None))
         try:

@@ -303,7 +303,7 @@ state = "/run/containerd"
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"}, "makeIPTablesUtilChains": False, "failSwapOn": False,
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        "syncFrequency": "10s", "maxPods": 40, "registerNode": True,
+        "imageGCHighThresholdPercent": 100, "maxPods": 40, "registerNode": True,
     }  # fmt: skip
     (folder / "kubelet.yaml").write_text(yaml.safe_dump(kubelet))
 

@@ -118,6 +118,7 @@ class Context:
     """What of Spark's context is asked for its settings."""
 
     conf: dict[str, str] = field(default_factory=dict)
+    master: str = "spark://h:7077"
 
     def getConf(self) -> dict[str, str]:
         """Return the settings."""
