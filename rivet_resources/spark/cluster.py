@@ -70,6 +70,10 @@ MISFITS = (
         f"lacks the Python package {{0}}. {INSTALL}",
     ),
     (
+        re.compile(r"AccessDeniedException: (\./\S+?)(?:[\s.]|$)"),
+        "may not write {0} into its working folder; give its image a WORKDIR that its user may write",
+    ),
+    (
         re.compile(r"PYTHON_VERSION_MISMATCH.*?different version:? \(?(\d+\.\d+)", re.DOTALL),
         "runs Python {0}, and this machine another; give both the same minor version",
     ),
