@@ -161,9 +161,10 @@ def is_cluster(master: str) -> bool:
     return not master.startswith("local") or master.startswith("local-cluster")
 
 
-# Files that hold the secret of Spark's own lines. Without, Spark writes it into the specification of each pod, which
-# every account that may look at pods reads (Spark 4.3, BasicExecutorFeatureStep.scala).
-SECRET_FILES = ("spark.authenticate.secret.executor.file", "spark.authenticate.secret.file")
+# A file in each pod that holds the secret of Spark's own lines. Without, Spark writes it into the specification of each
+# pod, which every account that may look at pods reads (Spark 4.3, BasicExecutorFeatureStep.scala). Not its sibling
+# `.executor.file`: an executor's first question to the driver, with which it begins, does not read that one.
+SECRET_FILE = "spark.authenticate.secret.file"
 
 
 def is_kubernetes(master: str) -> bool:
@@ -187,14 +188,13 @@ def _asks_for_encryption(conf: Any) -> bool:
 
 def shows_its_secret(conf: Any, master: str) -> bool:
     """Return whether lines are encrypted by a secret that stands in the specification of pods."""
-    is_hidden = any(conf.get(key, "") for key in SECRET_FILES)
-    return is_kubernetes(master) and _asks_for_encryption(conf) and not is_hidden
+    return is_kubernetes(master) and _asks_for_encryption(conf) and not conf.get(SECRET_FILE, "")
 
 
 def how_to_encrypt(master: str) -> str:
     """Return the settings that `is_encrypted` asks for, in words."""
     files = (
-        ", and name files with Spark's secret in spark.authenticate.secret.driver.file and .executor.file"
+        f", and name files with Spark's secret in {SECRET_FILE} and spark.authenticate.secret.driver.file"
         if is_kubernetes(master)
         else ""
     )

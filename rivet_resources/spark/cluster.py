@@ -209,7 +209,7 @@ def _why_nothing_was_lent(context: SparkContext) -> str:
         return ""
     return (
         "The driver lends no variables although lines are encrypted: Spark writes the secret of these lines into the "
-        "specification of its pods unless spark.authenticate.secret.driver.file and .executor.file name files of it"
+        "specification of its pods unless spark.authenticate.secret.file and spark.authenticate.secret.driver.file name files of it"
     )
 
 

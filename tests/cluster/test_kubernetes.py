@@ -86,7 +86,7 @@ def test_variables_are_lent_where_the_secret_of_the_lines_is_a_file(place: Place
     _make_secret(cluster, "spark-lines", {"secret": secret})
     files = {
         "spark.kubernetes.executor.secrets.spark-lines": "/etc/spark-lines",
-        "spark.authenticate.secret.executor.file": "/etc/spark-lines/secret",
+        "spark.authenticate.secret.file": "/etc/spark-lines/secret",
         "spark.authenticate.secret.driver.file": str(place.folder / "spark-secret"),
     }
     place.config(conf={**LINES, **files}, **SLOW)
@@ -282,7 +282,8 @@ def _make_secret(cluster: Kubernetes, name: str, values: dict[str, str], *, name
 def _reading(place: Place) -> Process:
     """Start a run; return it when it reads in both pods."""
     process = place.begin("run")
-    _until(lambda: _connections(place) >= 4)
+    _until(lambda: _connections(place) >= 4 or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
     return process
 
 

@@ -199,7 +199,7 @@ def test_start_waits_for_as_many_executors_as_spark_would(conf: dict[str, str], 
 
 
 LINES = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
-FILE = {"spark.authenticate.secret.executor.file": "/etc/spark/secret"}
+FILE = {"spark.authenticate.secret.file": "/etc/spark/secret"}
 
 
 @pytest.mark.parametrize(
