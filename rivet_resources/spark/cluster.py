@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_resources import scratch
 from rivet_resources.contracts.addressing import PROBE
-from rivet_resources.contracts.settings import is_encrypted, is_kubernetes, shows_its_secret
+from rivet_resources.contracts.settings import how_to_encrypt, is_encrypted, is_kubernetes, shows_its_secret
 from rivet_resources.errors import RivetError, SparkEnded, SparkKilled, SparkUnavailable, WorkerCutOff, WorkerUnfit
 from rivet_resources.secrets import Variables, declared_references, lend, named_variables, read_variable
 from rivet_resources.spark import kubernetes, yarn
@@ -70,7 +70,7 @@ MISFITS = (
         f"lacks the Python package {{0}}. {INSTALL}",
     ),
     (
-        re.compile(r"AccessDeniedException: (\./\S+?)(?:[\s.]|$)"),
+        re.compile(r"AccessDeniedException: (\./[\w.]*\w)"),
         "may not write {0} into its working folder; give its image a WORKDIR that its user may write",
     ),
     (
@@ -208,8 +208,8 @@ def _why_nothing_was_lent(context: SparkContext) -> str:
     if not shows_its_secret(context.getConf(), context.master):
         return ""
     return (
-        "The driver lends no variables although lines are encrypted: Spark writes the secret of these lines into the "
-        "specification of its pods unless spark.authenticate.secret.file and spark.authenticate.secret.driver.file name files of it"
+        "The driver lends no variables although lines are encrypted, since Spark writes their secret into the "
+        f"specification of its pods, where others read it. To lend them, {how_to_encrypt(context.master)}"
     )
 
 

@@ -91,7 +91,8 @@ class IdleWatch:
         """Let the thread come to its end; waits for it where it is ending the application."""
         self._ended.set()
         # A JVM that ends while its context is being stopped leaves the pods behind.
-        if kubernetes.fault_of(self._context) is not None and threading.current_thread() is not self._thread:
+        gives_up = self._executors is not None and self._executors.given_up is not None
+        if gives_up and threading.current_thread() is not self._thread:
             self._thread.join(STOP_SECONDS)
 
     def await_executors(self, count: int, *, seconds: float = kubernetes.FIRST_EXECUTORS_SECONDS) -> None:

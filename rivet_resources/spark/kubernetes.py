@@ -303,7 +303,7 @@ def executors_of(context: SparkContext, log_file: Path | None) -> Executors:
 
 def fault_of(context: SparkContext | None) -> SparkUnavailable | None:
     """Return why there will be no executors; None where there may be."""
-    known = None if context is None else _known.get(context)
+    known = None if context is None or not _known else _known.get(context)
     return None if known is None else known.given_up
 
 
