@@ -169,7 +169,7 @@ def _on_one_line(text: Any, most: int = 300) -> str:
 
 
 @dataclass(frozen=True)
-class Told:
+class Obstacle:
     """Why executors are not there, in Kubernetes' words."""
 
     words: str
@@ -178,7 +178,7 @@ class Told:
     after_looks: int = HOPELESS_LOOKS
 
 
-NOTHING = Told("")
+NOTHING = Obstacle("")
 
 
 @dataclass
@@ -192,7 +192,7 @@ class Executors:
     last_end: str = ""  # of a container of theirs
     _ended: set[str] = field(default_factory=set)  # names of pods
     given_up: SparkUnavailable | None = None
-    _seen: Told = NOTHING
+    _seen: Obstacle = NOTHING
     _times: int = 0  # that it was seen, one after the other
 
     def fault(self) -> SparkUnavailable | None:
@@ -205,13 +205,13 @@ class Executors:
             self.given_up = self._error(told)
         return self.given_up
 
-    def _error(self, told: Told) -> SparkUnavailable:
+    def _error(self, told: Obstacle) -> SparkUnavailable:
         return SparkUnavailable(
             f"Kubernetes cannot start executors in the namespace {self.namespace}: {told.words}. Nothing was "
             f"published. Correct that (`spark: conf: spark.kubernetes.*`, or the object that it names), and run again."
         )
 
-    def look(self) -> Told:
+    def look(self) -> Obstacle:
         """Return why no executor is there."""
         pods = self._pods()
         for pod in pods:
@@ -222,10 +222,10 @@ class Executors:
         if worst is None and not pods:
             worst = self._refusal()
         if worst is None and (said := self._said_of([pod for pod in pods if not _has_begun(pod)])):
-            worst = Told(said)
+            worst = Obstacle(said)
         if worst is None and self.last_end:
             words = f"they end again and again, the last one: {self.last_end}"
-            worst = Told(words, "ended", hopeless=len(self._ended) >= ENDS, after_looks=1)
+            worst = Obstacle(words, "ended", hopeless=len(self._ended) >= ENDS, after_looks=1)
         return worst or NOTHING
 
     def _pods(self) -> list[Any]:
@@ -242,7 +242,7 @@ class Executors:
                     f" ({words})" if words else ""
                 )
 
-    def _refusal(self) -> Told | None:
+    def _refusal(self) -> Obstacle | None:
         """Return what the API answered when Spark wanted to make a pod; only Spark's log has it."""
         if self.log_file is None:
             return None
@@ -251,7 +251,7 @@ class Executors:
             refused = REFUSED.findall(file.read().decode(errors="replace"))
             if refused:
                 words = _on_one_line(refused[-1], 400)
-                return Told(f"one may not be made: {words}", "refused", hopeless=WAITS not in words)
+                return Obstacle(f"one may not be made: {words}", "refused", hopeless=WAITS not in words)
         return None
 
     def _said_of(self, pods: Sequence[Any]) -> str:
@@ -274,7 +274,7 @@ def _has_begun(pod: Any) -> bool:
     return any(status.getState().getWaiting() is None for status in pod.getStatus().getContainerStatuses())
 
 
-def waiting_of(pod: Any) -> Told:
+def waiting_of(pod: Any) -> Obstacle:
     """Return why a pod does not run; `NOTHING` of one that does, or may a moment later."""
     for status in pod.getStatus().getContainerStatuses():
         waiting = status.getState().getWaiting()
@@ -282,10 +282,10 @@ def waiting_of(pod: Any) -> Told:
         if reason in HOPELESS | PULLING:
             words = _on_one_line(waiting.getMessage())
             looks = PULLING_LOOKS if reason in PULLING else HOPELESS_LOOKS
-            return Told(f"{reason}, {words or status.getImage()}", reason, hopeless=True, after_looks=looks)
+            return Obstacle(f"{reason}, {words or status.getImage()}", reason, hopeless=True, after_looks=looks)
     for condition in pod.getStatus().getConditions():
         if condition.getType() == "PodScheduled" and condition.getStatus() == "False":
-            return Told(f"{condition.getReason()}, {_on_one_line(condition.getMessage())}", "unscheduled")
+            return Obstacle(f"{condition.getReason()}, {_on_one_line(condition.getMessage())}", "unscheduled")
     return NOTHING
 
 

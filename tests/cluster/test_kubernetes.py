@@ -42,7 +42,11 @@ pytestmark = [
 # Kubernetes hands the variables to pods, out of an object that a Role may hide.
 HANDED = {f"spark.kubernetes.executor.secretKeyRef.{name}": f"shop:{name}" for name in KEYS}
 LINES = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+READING = 3  # connections: the one that plans, and tasks
 SLOW: dict[str, Any] = {"tuning": {"batch_size": 100, "throttle_ms": 150}}
+
+
+_begun: list[Process] = []  # by a test, which may have failed
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,10 @@ def cluster() -> Iterator[Kubernetes]:
 def place(cluster: Kubernetes, ends: tuple[str, str], tmp_path: Path) -> Iterator[Place]:
     """The cluster between them; no pod of a test is there in the next one."""
     yield Place(cluster, *ends, tmp_path)
+    for process in _begun:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+    _begun.clear()
     for namespace in (NAMESPACE, "small"):
         for pod in cluster.pods(namespace=namespace):
             cluster.delete_pod(pod["metadata"]["name"], namespace=namespace)
@@ -141,7 +149,7 @@ def test_run_that_is_terminated_ends_its_pods_and_its_statements(place: Place, c
 def test_run_that_is_terminated_while_its_pods_wait_leaves_none(place: Place, cluster: Kubernetes) -> None:
     """Nor the settings of executors that Spark keeps there."""
     place.config(conf={**HANDED, "spark.executor.memory": "900g"})
-    process = place.begin("run")
+    process = _begin(place)
     _until(lambda: len(cluster.pods()) >= 2)
 
     process.send_signal(signal.SIGTERM)
@@ -187,7 +195,7 @@ def test_run_goes_on_when_a_quota_has_room_again(place: Place, cluster: Kubernet
     """Until then it is waited for, and said so; Spark itself would give up after some seconds."""
     _make_small_namespace(cluster)
     place.config(conf={**HANDED, "spark.kubernetes.namespace": "small"})
-    process = place.begin("run")
+    process = _begin(place)
     said = ""
     while "exceeded quota: few" not in said:
         said += process.stderr.readline()
@@ -208,7 +216,7 @@ def test_driver_in_a_pod_makes_its_executors(place: Place, cluster: Kubernetes) 
     place.config(conf={**HANDED, **own}, **SLOW)
     cluster.make(_driver(place))
     try:
-        _until(lambda: _connections(place) >= 4)
+        _until(lambda: _connections(place) >= READING)
         owners = [pod["metadata"]["ownerReferences"][0]["name"] for pod in cluster.pods()]
         _until(lambda: _phase(cluster) in ("Succeeded", "Failed"))
         told = cluster.written()
@@ -225,7 +233,7 @@ def test_pods_of_a_driver_whose_pod_is_lost_are_collected(place: Place, cluster:
     own = {"spark.driver.host": "${POD_IP}", "spark.kubernetes.driver.pod.name": "${POD_NAME}"}
     place.config(conf={**HANDED, **own}, **SLOW)
     cluster.make(_driver(place))
-    _until(lambda: _connections(place) >= 4)
+    _until(lambda: _connections(place) >= READING)
 
     cluster.delete_pod("driver")
     _until(lambda: not cluster.pods() and not _connections(place))
@@ -279,10 +287,16 @@ def _make_secret(cluster: Kubernetes, name: str, values: dict[str, str], *, name
     cluster.make(document, namespace=namespace)
 
 
+def _begin(place: Place) -> Process:
+    """Start a run, which ends with its test."""
+    _begun.append(place.begin("run"))
+    return _begun[-1]
+
+
 def _reading(place: Place) -> Process:
-    """Start a run; return it when it reads in both pods."""
-    process = place.begin("run")
-    _until(lambda: _connections(place) >= 4 or process.poll() is not None)
+    """Start a run; return it when tasks of it read."""
+    process = _begin(place)
+    _until(lambda: _connections(place) >= READING or process.poll() is not None)
     assert process.poll() is None, process.communicate()
     return process
 
@@ -302,7 +316,7 @@ def _connections(place: Place) -> int:
 
 
 def _until(there: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not there():
         assert time.monotonic() < deadline
         time.sleep(0.1)

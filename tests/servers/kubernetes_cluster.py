@@ -44,6 +44,7 @@ NAMESPACE = "exports"
 ACCOUNT = "rivet"  # the service account of drivers, with the rights that the guide names
 IMAGE = "localhost/rivet-executor:test"
 GUIDE = Path(__file__).parents[2] / "docs/guides/cluster.md"
+WITH_US = ("setpriv", "--pdeathsig", "KILL")  # what starts it may be killed, and nothing of it may stay
 CGROUPS = Path("/sys/fs/cgroup")
 # What kubelet would set for the whole machine; it finds them as it wants them, in its own mount namespace.
 # Source: Kubernetes, pkg/kubelet/cm/container_manager_linux.go, `setupKernelTunables`.
@@ -161,7 +162,7 @@ class Kubernetes:
         """Start one of its programs."""
         with open(self.folder / f"{Path(name).name}.log", "ab") as log:
             process = subprocess.Popen(
-                [str(_bin() / name), *arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder
+                [*WITH_US, str(_bin() / name), *arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder
             )
         self.others.append(process)
         return process
@@ -209,7 +210,7 @@ class Kubernetes:
             f"exec {_bin()}/kubelet --config={self.folder}/kubelet.yaml --kubeconfig={self.folder}/admin.kubeconfig"
             f" --hostname-override={self.name} --node-ip={network().driver}",
         ]  # fmt: skip
-        space = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        space = [*WITH_US, "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
         environment = {"PATH": f"{_bin()}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.folder)}
         with open(self.folder / "kubelet.log", "ab") as log:
             self.node = subprocess.Popen(
