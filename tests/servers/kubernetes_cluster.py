@@ -161,9 +161,8 @@ class Kubernetes:
     def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start one of its programs."""
         with open(self.folder / f"{Path(name).name}.log", "ab") as log:
-            process = subprocess.Popen(
-                [*WITH_US, str(_bin() / name), *arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder
-            )
+            command = [*WITH_US, str(_bin() / name), *arguments]
+            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder)
         self.others.append(process)
         return process
 
@@ -210,11 +209,11 @@ class Kubernetes:
             f"exec {_bin()}/kubelet --config={self.folder}/kubelet.yaml --kubeconfig={self.folder}/admin.kubeconfig"
             f" --hostname-override={self.name} --node-ip={network().driver}",
         ]  # fmt: skip
-        space = [*WITH_US, "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        space = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
         environment = {"PATH": f"{_bin()}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.folder)}
         with open(self.folder / "kubelet.log", "ab") as log:
             self.node = subprocess.Popen(
-                [*space, str(_bin() / "tini-static"), "--", "sh", "-ec", "\n".join(lines)],
+                [*WITH_US, *space, str(_bin() / "tini-static"), "--", "sh", "-ec", "\n".join(lines)],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True,
             )  # fmt: skip
 
