@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from py4j.protocol import Py4JError
 
 from rivet_resources.contracts.settings import Spark, is_encrypted
 from rivet_resources.errors import SparkEnded, SparkUnavailable
@@ -120,6 +122,26 @@ def test_api_that_answers_anything_is_spoken_to(alone: None) -> None:
         thread.start()
         kubernetes.refuse_silent_api(Spark(master=f"k8s://https://127.0.0.1:{server.getsockname()[1]}"))
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Unauthorized", "refuses us: Unauthorized"),
+        ('selfsubjectaccessreviews.authorization.k8s.io is forbidden: User "u" cannot create it', ""),
+    ],
+)
+def test_account_that_the_api_does_not_know_is_refused(
+    answer: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that may not ask what it may do is not: Spark will see."""
+
+    def refused(*_: object) -> None:
+        raise Py4JError(f"Failure executing: POST at: https://h/x. Message: {answer}. Received status: Status(…")
+
+    monkeypatch.setattr(kubernetes, "client_of", refused)
+    with pytest.raises(SparkUnavailable, match=expected) if expected else nullcontext():
+        kubernetes.refuse_missing_rights(None, {"spark.master": MASTER})
 
 
 @pytest.mark.parametrize(
