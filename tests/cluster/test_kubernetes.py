@@ -256,6 +256,7 @@ def _driver(place: Place) -> dict[str, Any]:
     container["env"] += [{"name": name, **value} for name, value in told.items()]
     container |= {
         "image": IMAGE, "imagePullPolicy": "Never", "workingDir": str(place.folder),
+        "resources": {"requests": {"cpu": "500m"}},  # else it gets what all others of the machine leave
         "args": [place.cluster.python, "-m", "rivet_assets.cli.main", "run"],
     }  # fmt: skip
     spec |= {"serviceAccountName": ACCOUNT, "automountServiceAccountToken": True, "restartPolicy": "Never"}
@@ -316,7 +317,7 @@ def _connections(place: Place) -> int:
 
 
 def _until(there: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600  # a driver in a pod starts two more JVMs, maybe on a busy machine
     while not there():
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -105,7 +105,7 @@ class Kubernetes:
             "spark.executor.memory": "512m", "spark.executor.cores": "2", "spark.executor.instances": "2",
             "spark.kubernetes.namespace": NAMESPACE, "spark.kubernetes.container.image": IMAGE,
             "spark.kubernetes.container.image.pullPolicy": "Never",
-            "spark.kubernetes.executor.request.cores": "50m",
+            "spark.kubernetes.executor.request.cores": "300m",
             "spark.kubernetes.executor.podTemplateFile": str(self.folder / "pod.yaml"),
         }  # fmt: skip
 
