@@ -13,7 +13,7 @@ from pydantic_core import InitErrorDetails
 
 from rivet_assets.blocks.choice import refusal
 from rivet_assets.blocks.export import Export
-from rivet_resources.contracts.settings import Spark
+from rivet_resources.contracts.settings import Spark, how_to_encrypt
 from rivet_resources.contracts.source import Source
 
 
@@ -39,7 +39,7 @@ def of_one_machine(spark: Spark, exports: Iterable[tuple[Export, Source]]) -> It
         written = [key for name, block in blocks for key in _written_secrets(block, name)]
         if written and not spark.is_encrypted:
             encrypt = (
-                ', or set spark.authenticate and spark.network.crypto.enabled to "true" in `spark: conf`'
+                f", or {how_to_encrypt(spark.master)}"
                 if spark.remote is None
                 else ""  # settings of a client do nothing for its server's lines
             )

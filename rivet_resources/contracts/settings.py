@@ -161,14 +161,44 @@ def is_cluster(master: str) -> bool:
     return not master.startswith("local") or master.startswith("local-cluster")
 
 
-def is_encrypted(conf: Any) -> bool:
-    """Return whether the driver's messages to its executors are authenticated and encrypted.
+# A file in each pod that holds the secret of Spark's own lines. Without, Spark writes it into the specification of each
+# pod, which every account that may look at pods reads (Spark 4.3, BasicExecutorFeatureStep.scala). Not its sibling
+# `.executor.file`: an executor's first question to the driver, with which it begins, does not read that one.
+SECRET_FILE = "spark.authenticate.secret.file"
+
+
+def is_kubernetes(master: str) -> bool:
+    """Return whether a master's form is that of Kubernetes."""
+    return master.startswith("k8s://")
+
+
+def is_encrypted(conf: Any, master: str) -> bool:
+    """Return whether the driver's messages to its executors are encrypted, with a secret that nobody else can read.
 
     Args:
         conf: a mapping of Spark's settings, or a SparkConf.
     """
+    return _asks_for_encryption(conf) and not shows_its_secret(conf, master)
+
+
+def _asks_for_encryption(conf: Any) -> bool:
     # Authentication too: an encrypted line to somebody unknown keeps no secret.
     return str(conf.get("spark.authenticate", "")) == "true" and any(conf.get(key, "") == "true" for key in ENCRYPTING)
+
+
+def shows_its_secret(conf: Any, master: str) -> bool:
+    """Return whether lines are encrypted by a secret that stands in the specification of pods."""
+    return is_kubernetes(master) and _asks_for_encryption(conf) and not conf.get(SECRET_FILE, "")
+
+
+def how_to_encrypt(master: str) -> str:
+    """Return the settings that `is_encrypted` asks for, in words."""
+    files = (
+        f", and name files with Spark's secret in {SECRET_FILE} and spark.authenticate.secret.driver.file"
+        if is_kubernetes(master)
+        else ""
+    )
+    return f'set spark.authenticate and spark.network.crypto.enabled to "true" in `spark: conf`{files}'
 
 
 class Spark(Settings):
@@ -204,7 +234,7 @@ class Spark(Settings):
         """Return whether what the driver tells a cluster's tasks is encrypted, as far as the settings tell."""
         # A Connect server was started with settings of its own; those of its client reach neither its line nor its
         # workers.
-        return self.remote is None and is_encrypted(self.conf)
+        return self.remote is None and is_encrypted(self.conf, self.master)
 
     @model_validator(mode="after")
     def one_spark(self) -> Self:

@@ -262,7 +262,7 @@ def metered(extract: Extract, *, store: str, is_far: bool, is_encrypted: bool) -
         raise ConfigError(
             f"Export {extract.export} has limits (`rate_limit`, `read_windows` or `budget`), which tasks on other "
             f"machines count in the state store, and the password in its URL would travel to them over lines that are "
-            f'not encrypted. Set spark.authenticate and spark.network.crypto.enabled to "true" in `spark: conf`, let '
+            f'not encrypted. Encrypt them (docs/guides/cluster.md, "Secrets"), let '
             f"the store take its password from elsewhere (PGPASSFILE), or remove the limits."
         )
     return extract.with_metering(

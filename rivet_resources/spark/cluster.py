@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any
 
 from rivet_resources import scratch
 from rivet_resources.contracts.addressing import PROBE
-from rivet_resources.contracts.settings import is_encrypted
+from rivet_resources.contracts.settings import how_to_encrypt, is_encrypted, is_kubernetes, shows_its_secret
 from rivet_resources.errors import RivetError, SparkEnded, SparkKilled, SparkUnavailable, WorkerCutOff, WorkerUnfit
 from rivet_resources.secrets import Variables, declared_references, lend, named_variables, read_variable
-from rivet_resources.spark import yarn
+from rivet_resources.spark import kubernetes, yarn
 from rivet_resources.spark.sessions import first_line
 
 if TYPE_CHECKING:
@@ -68,6 +68,10 @@ MISFITS = (
     (
         re.compile(r"No module named '([\w.]+)'"),
         f"lacks the Python package {{0}}. {INSTALL}",
+    ),
+    (
+        re.compile(r"AccessDeniedException: (\./[\w.]*\w)"),
+        "may not write {0} into its working folder; give its image a WORKDIR that its user may write",
     ),
     (
         re.compile(r"PYTHON_VERSION_MISMATCH.*?different version:? \(?(\d+\.\d+)", re.DOTALL),
@@ -174,7 +178,7 @@ def examine(context: SparkContext, ends: Ends, *, at_once: int | None = None) ->
     finally:
         if keeps:
             root.delete([marker])
-    _refuse([each for each in answers.values() if each.fault])
+    _refuse([each for each in answers.values() if each.fault], _why_nothing_was_lent(context))
     return sorted(answers)
 
 
@@ -199,14 +203,27 @@ def _ask(context: SparkContext, packed: bytes, needed: tuple[str, ...], hosts: f
     return told
 
 
-def _refuse(faults: list[Answer]) -> None:
+def _why_nothing_was_lent(context: SparkContext) -> str:
+    """Return the reason where somebody would expect it otherwise, "" elsewhere."""
+    if not shows_its_secret(context.getConf(), context.master):
+        return ""
+    return (
+        "The driver lends no variables although lines are encrypted, since Spark writes their secret into the "
+        f"specification of its pods, where others read it. To lend them, {how_to_encrypt(context.master)}"
+    )
+
+
+def _refuse(faults: list[Answer], why_nothing_was_lent: str = "") -> None:
     """Raise where there is a fault, naming all of them."""
     if not faults:
         return
     told = "; ".join(f"host {each.host}: {each.fault}" for each in faults)
     # All: one host that will never do makes another try pointless.
     kind = WorkerCutOff if all(each.retry for each in faults) else WorkerUnfit
-    ways_out = "".join(f". {each}" for each in dict.fromkeys(each.way_out for each in faults) if each)
+    ways = [each.way_out for each in faults]
+    if any("Environment variable" in each.fault for each in faults):
+        ways.append(why_nothing_was_lent)
+    ways_out = "".join(f". {each}" for each in dict.fromkeys(ways) if each)
     raise kind(f"Spark's workers cannot do this export. {told}{ways_out}")
 
 
@@ -243,7 +260,7 @@ def lendable(context: SparkContext, *blocks: object) -> Variables:
     """
     told = declared_references()
     # Variables hold passwords. Over plain lines they stay here, and a host must have its own.
-    if not is_encrypted(context.getConf()):
+    if not is_encrypted(context.getConf(), context.master):
         return told
     return {**{name: os.environ[name] for name in named_variables(*blocks) if name in os.environ}, **told}
 
@@ -367,7 +384,7 @@ def unfit(told: str, context: SparkContext | None = None) -> WorkerUnfit | None:
 
 def cluster_fault(told: str, context: SparkContext | None) -> RivetError | None:
     """Return what Spark's words of a job that failed mean where they are of the cluster, and not of the task."""
-    return application_end(told, context) or unfit(told, context)
+    return kubernetes.fault_of(context) or application_end(told, context) or unfit(told, context)
 
 
 def application_end(told: str, context: SparkContext | None) -> SparkEnded | None:
@@ -380,12 +397,19 @@ def application_end(told: str, context: SparkContext | None) -> SparkEnded | Non
     removed = re.search(r"Master removed our application: (\w+)", told)  # a standalone master
     if context is None or not (removed or "SparkContext was shut down" in told or is_stopped(context)):
         return None
-    state, reason = (removed[1], "") if removed else yarn.end_of(context) if context.master == "yarn" else ("", "")
+    state, reason = (removed[1], "") if removed else _told_end(context)
     words = f"Spark's application on {context.master} was ended while it worked"
     words += f": {state}{f' ({reason})' if reason else ''}" if state else ""
     if state == "KILLED":
         return SparkKilled(f"{words}. Nothing was published. It is not started again by itself; run again to go on.")
     return SparkEnded(f"{words}. Nothing was published. The cluster's own log of it tells why; run again.")
+
+
+def _told_end(context: SparkContext) -> tuple[str, str]:
+    """Return what its cluster manager tells of an application that has ended: its state, and a reason."""
+    if context.master == "yarn":
+        return yarn.end_of(context)
+    return kubernetes.end_of(context) if is_kubernetes(context.master) else ("", "")
 
 
 def is_stopped(context: SparkContext) -> bool:

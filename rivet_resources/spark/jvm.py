@@ -195,6 +195,12 @@ class Jvm:
     folder: Path  # connection file and log
     _gateway: Any = field(default=None, repr=False)
 
+    @property
+    def log_file(self) -> Path | None:
+        """Return where its log is; None where somebody wanted it elsewhere."""
+        wanted = os.environ.get("RIVET_SPARK_LOG")
+        return None if wanted == "-" else Path(wanted) if wanted else self.folder / "log"
+
     def gateway(self) -> Any:
         """Wait until the JVM listens and connect to it; the same gateway at each call.
 

@@ -14,14 +14,15 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rivet_resources.contracts.settings import Spark, is_cluster
+from rivet_resources.contracts.settings import Spark, is_cluster, is_kubernetes
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.secrets import declared_references
-from rivet_resources.spark import cluster, jvm, jvm_archive, yarn
+from rivet_resources.spark import cluster, jvm, jvm_archive, kubernetes, yarn
 from rivet_resources.spark import sessions as spark_sessions
 from rivet_resources.spark.cluster import Ends
 from rivet_resources.spark.idle import IdleWatch, StartWatch
@@ -41,6 +42,7 @@ TASK_CONF: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
 }
 
+REFUSAL_SECONDS = 20.0
 MOST_PARALLEL = 256  # one thread of the driver each
 
 
@@ -82,11 +84,21 @@ class _Early:
     owner: SparkRuntime
 
 
+@dataclass(frozen=True)
+class _Refusal:
+    """Why Kubernetes let no application begin, and until when nobody asks it again."""
+
+    settings: Spark
+    error: SparkUnavailable
+    until: float  # of `time.monotonic`
+
+
 # One session per process, because `getOrCreate` would silently hand the second resource the first one's session anyway
 # (`dagster.md`, section 6): runtimes that start while one is up join it, and the last to stop ends it.
 _lock = threading.RLock()
 _started: _Started | None = None
 _early: _Early | None = None
+_refusal: _Refusal | None = None
 
 
 class SparkRuntime:
@@ -362,6 +374,7 @@ class SparkRuntime:
             return _Started(self.settings, opened=session)
         spark_sessions.refuse_silent_master(self.settings.master)
         yarn.refuse_silent_manager(self.settings)
+        kubernetes.refuse_silent_api(self.settings)
         if spark_sessions.needs_submit(self.settings):
             return self._submit()
         started = self._take_early() or spark_sessions.start_jvm(self.settings, self._archive)
@@ -376,23 +389,40 @@ class SparkRuntime:
         return _Started(self.settings, context, jvm=started, watch=watch)
 
     def _submit(self) -> _Started:
-        with StartWatch(self.settings):
-            started, session = spark_sessions.submit(self.settings)
+        global _refusal
+        # The start beside the plan was refused, and the export that needs it asks again: it would make new pods.
+        if _refusal is not None and _refusal.settings == self.settings and time.monotonic() < _refusal.until:
+            raise _refusal.error
         try:
-            watch = self._ship(session.sparkContext)
-        except BaseException:
-            _forget(started)
+            with StartWatch(self.settings):
+                started, session = spark_sessions.submit(self.settings)
+            try:
+                watch = self._ship(session.sparkContext, started)
+            except BaseException:
+                _forget(started)
+                raise
+        except SparkUnavailable as error:
+            if is_kubernetes(self.settings.master):
+                _refusal = _Refusal(self.settings, error, time.monotonic() + REFUSAL_SECONDS)
             raise
         atexit.register(_end_at_exit)
         return _Started(self.settings, session.sparkContext, session, jvm=started, submitted=True, watch=watch)
 
-    def _ship(self, context: SparkContext) -> IdleWatch | None:
+    def _ship(self, context: SparkContext, started: jvm.Jvm | None = None) -> IdleWatch | None:
         """Send our package to the workers of a cluster, and begin to watch whether there are any."""
         if not is_cluster(context.master):
             return None
         with spark_sessions.refusals(context.master):
             context.addPyFile(str(cluster.archive()))
-        return IdleWatch(context)
+        if not is_kubernetes(context.master):
+            return IdleWatch(context)
+        watch = IdleWatch(context, kubernetes.executors_of(context, started.log_file if started else None))
+        try:
+            watch.await_executors(kubernetes.first_executors(context.getConf()))
+        except BaseException:
+            watch.end()
+            raise
+        return watch
 
     def _take_early(self) -> jvm.Jvm | None:
         """Take over the JVM that `begin` started, if its settings are ours; else end it."""

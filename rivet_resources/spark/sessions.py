@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rivet_resources import extras
-from rivet_resources.contracts.settings import Spark, is_cluster
+from rivet_resources.contracts.settings import Spark, is_cluster, is_kubernetes
 from rivet_resources.errors import SparkUnavailable
 from rivet_resources.secrets import declared_references
-from rivet_resources.spark import jvm, jvm_archive
+from rivet_resources.spark import jvm, jvm_archive, kubernetes
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -46,6 +46,14 @@ LOCAL: Mapping[str, str] = {
 REMOTE: Mapping[str, str] = {
     "spark.redaction.regex": r"(?i)secret|password|token|access[.]?key|executorEnv|appMasterEnv|[._-](url|dsn)\b",
 }
+KUBERNETES: Mapping[str, str] = {
+    # Spark would wait for its first executors inside of its start, where it hears no signal and where an end leaves
+    # pods behind; `IdleWatch.await_executors` waits instead.
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "0s",
+    # Spark 4.3 counts each pod that a quota does not allow, once a second, and ends the application after some, also
+    # one that has executors at work. Those that end by themselves are counted in `kubernetes.py`.
+    "spark.executor.maxNumFailures": "1000000000",
+}
 # Only spark-submit understands these: packages are downloaded, cluster managers are prepared.
 NEEDS_SUBMIT = ("spark.jars", "spark.submit.", "spark.kubernetes.", "spark.yarn.")
 # Workers are forked with their imports done; where forking a process with libraries loaded is safe.
@@ -69,6 +77,8 @@ def needs_submit(settings: Spark) -> bool:
 def _conf(settings: Spark) -> dict[str, str]:
     # The daemon is a module of this package, which another machine has only once a job has sent it.
     own = REMOTE if is_cluster(settings.master) else {**LOCAL, **FORKING}
+    if is_kubernetes(settings.master):
+        own = {**own, **KUBERNETES}
     # Where secrets lie; each worker reads them with the rights of its host.
     own = {**own, **{f"spark.executorEnv.{name}": text for name, text in declared_references().items()}}
     return {**FIXED, **own, "spark.master": settings.master, **settings.conf}
@@ -176,6 +186,8 @@ def submit(settings: Spark) -> tuple[jvm.Jvm | None, SparkSession]:
             if SparkContext._gateway is None:
                 started = jvm.submit(SparkConf(loadDefaults=False).setAll(told))
                 SparkContext._ensure_initialized(gateway=started.gateway())
+            if is_kubernetes(settings.master):
+                kubernetes.refuse_missing_rights(SparkContext._jvm, conf)
             session: SparkSession = SparkSession.builder.config(map=conf).getOrCreate()
     except BaseException:
         # Also of an interrupt: it would go on asking the cluster for a place.

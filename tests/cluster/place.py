@@ -18,6 +18,7 @@ import yaml
 
 from rivet_resources.conformance.lines import Proxy
 from tests.processes import Process
+from tests.servers.kubernetes_cluster import Kubernetes
 from tests.servers.spark_cluster import Cluster, network, unmakeable
 from tests.servers.yarn_cluster import YarnCluster
 
@@ -48,7 +49,7 @@ def seen_by_hosts(host: str, port: int) -> Iterator[int]:
 class Place:
     """A cluster, and both ends of an export as its hosts reach them."""
 
-    cluster: Cluster | YarnCluster
+    cluster: Cluster | YarnCluster | Kubernetes
     source: str
     endpoint: str
     folder: Path

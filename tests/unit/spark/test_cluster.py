@@ -34,6 +34,8 @@ LOST = "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, mo
 TOLD = {
     'stage 0.0 (TID 3) (10.77.0.11 executor 0): java.io.IOException: Cannot run program "/nowhere/python": error=2':
         "Spark's worker on 10.77.0.11 has no Python at /nowhere/python; name one",
+    "stage 0.0 (TID 16) (10.77.1.29 executor 1): java.nio.file.AccessDeniedException: ./rivet_package.zip":
+        "Spark's worker on 10.77.1.29 may not write ./rivet_package.zip into its working folder; give its image a",
     "stage 0.0 (TID 3) (w2 executor 1): ModuleNotFoundError: No module named 'pyarrow'":
         "Spark's worker on w2 lacks the Python package pyarrow. Install Rivet",
     "stage 0.0 (TID 3) (w2 executor 1): PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
@@ -118,6 +120,7 @@ class Context:
     """What of Spark's context is asked for its settings."""
 
     conf: dict[str, str] = field(default_factory=dict)
+    master: str = "spark://h:7077"
 
     def getConf(self) -> dict[str, str]:
         """Return the settings."""
