@@ -107,8 +107,9 @@ class Size:
             factor = min(by_time, 0.5) if asked > 1 else LONG_GROWTH
         if self.rows is not None:
             factor = min(factor, self.rows / max(page.rows, 1))
-        # Near enough: sizes that change with every page would follow noise.
-        if 0.8 < factor < 2 and self.rows is None:
+        # Near enough: sizes that change with every page would follow noise. For their seconds pages grow sooner: if the
+        # fixed part is taken for too little, as by a first statement that took longer, only another size shows it.
+        if 0.8 < factor < (2 if by_bytes < by_time else 1.25) and self.rows is None:
             return replace(self, cost=cost)
         wanted = int(asked * min(factor, GROWTH))
         return replace(self, now=max(1, min(wanted, self.most)), cost=cost)
