@@ -173,7 +173,9 @@ class Reader:
 
 def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Join what was fetched: decoding costs something for each column of each batch, joining a fifth of that."""
+    if len(batches) == 1:
+        return batches
     texts = [i for i, kind in enumerate(batches[0].schema.types) if pa.types.is_binary(kind)]
-    if len(batches) == 1 or sum(batch.column(i).nbytes for batch in batches for i in texts) > JOINED_BYTES:
+    if sum(batch.column(i).nbytes for batch in batches for i in texts) > JOINED_BYTES:
         return batches
     return [pa.concat_batches(batches)]
