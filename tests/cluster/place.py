@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 import yaml
 
@@ -53,6 +54,14 @@ class Place:
     source: str
     endpoint: str
     folder: Path
+
+    def connections(self) -> int:
+        """Count the connections of Rivet at the source."""
+        with psycopg.connect(self.source) as connection:
+            counted = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'rivet:%'"
+            ).fetchone()
+        return int(counted[0]) if counted else 0
 
     def config(
         self,

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 import yaml
 
@@ -140,7 +139,7 @@ def test_run_that_is_terminated_ends_its_pods_and_its_statements(place: Place, c
     process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     process.communicate(timeout=60)
-    _until(lambda: not cluster.pods() and not _connections(place))
+    _until(lambda: not cluster.pods() and not place.connections())
 
     assert 130 == process.wait()
     assert time.monotonic() - began < 10
@@ -216,7 +215,7 @@ def test_driver_in_a_pod_makes_its_executors(place: Place, cluster: Kubernetes) 
     place.config(conf={**HANDED, **own}, **SLOW)
     cluster.make(_driver(place))
     try:
-        _until(lambda: _connections(place) >= READING)
+        _until(lambda: place.connections() >= READING)
         owners = [pod["metadata"]["ownerReferences"][0]["name"] for pod in cluster.pods()]
         _until(lambda: _phase(cluster) in ("Succeeded", "Failed"))
         told = cluster.written()
@@ -234,10 +233,10 @@ def test_pods_of_a_driver_whose_pod_is_lost_are_collected(place: Place, cluster:
     own = {"spark.driver.host": "${POD_IP}", "spark.kubernetes.driver.pod.name": "${POD_NAME}"}
     place.config(conf={**HANDED, **own}, **SLOW)
     cluster.make(_driver(place))
-    _until(lambda: _connections(place) >= READING)
+    _until(lambda: place.connections() >= READING)
 
     cluster.delete_pod("driver")
-    _until(lambda: not cluster.pods() and not _connections(place))
+    _until(lambda: not cluster.pods() and not place.connections())
     place.config(conf=HANDED)
     code, told = place.rivet("run")
 
@@ -298,7 +297,7 @@ def _begin(place: Place) -> Process:
 def _reading(place: Place) -> Process:
     """Start a run; return it when tasks of it read."""
     process = _begin(place)
-    _until(lambda: _connections(place) >= READING or process.poll() is not None)
+    _until(lambda: place.connections() >= READING or process.poll() is not None)
     assert process.poll() is None, process.communicate()
     return process
 
@@ -307,14 +306,6 @@ def _settings(cluster: Kubernetes) -> list[Any]:
     """List what Spark keeps of executors."""
     found: list[Any] = cluster.asked(f"/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector=spark-role")["items"]
     return found
-
-
-def _connections(place: Place) -> int:
-    with psycopg.connect(place.source) as connection:
-        counted = connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'rivet:%'"
-        ).fetchone()
-    return int(counted[0]) if counted else 0
 
 
 def _until(there: Callable[[], object]) -> None:

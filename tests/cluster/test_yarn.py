@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from tests.cluster.place import KEYS, MARKS, Place
@@ -88,7 +87,7 @@ def test_run_that_is_terminated_ends_its_application_and_its_statements(place: P
     process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     process.communicate(timeout=60)
-    _until(lambda: not _applications("RUNNING") and not _connections(place))
+    _until(lambda: not _applications("RUNNING") and not place.connections())
 
     assert 130 == process.wait()
     assert time.monotonic() - began < 10
@@ -113,7 +112,7 @@ def _reading(place: Place) -> tuple[Any, str]:
     """Start a slow run; the process and its application, which reads from both hosts."""
     place.config(conf=ENCRYPTED, tuning={"batch_size": 100, "throttle_ms": 150})
     process = place.begin("run")
-    _until(lambda: _connections(place) >= 4)
+    _until(lambda: place.connections() >= 4)
     (running,) = _applications("RUNNING")
     return process, str(running["id"])
 
@@ -133,14 +132,6 @@ def _kill(application: str) -> None:
         place, data=b'{"state": "KILLED"}', method="PUT", headers={"Content-Type": "application/json"}
     )
     urllib.request.urlopen(asked, timeout=10).close()
-
-
-def _connections(place: Place) -> int:
-    with psycopg.connect(place.source) as connection:
-        counted = connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'rivet:%'"
-        ).fetchone()
-    return int(counted[0]) if counted else 0
 
 
 def _until(there: Callable[[], object]) -> None:
